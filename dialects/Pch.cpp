@@ -1,0 +1,1 @@
+// Compiled once, so that the precompiled header has a target to belong to.
