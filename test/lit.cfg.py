@@ -21,6 +21,9 @@ config.excludes = ["unit", "checkpoints", "Inputs", "CMakeLists.txt"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(config.cfc_build_root, "test")
 
+if importlib.util.find_spec("psutil"):  # lit needs it (Debian: python3-psutil) to end a test that hangs
+    lit_config.maxIndividualTestTime = 300
+
 config.environment["PATH"] = os.pathsep.join(
     [config.cfc_tools_dir, config.llvm_tools_dir, os.environ.get("PATH", "/usr/bin:/bin")]
 )
