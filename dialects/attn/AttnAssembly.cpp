@@ -1,0 +1,383 @@
+//===- AttnAssembly.cpp - Reading and writing operations of a graph --------===//
+//
+// Common grammar:
+//   results `=` `attn.op` operands (`{` name `=` value, … `}`)? (`:` result types)?
+// The result types are written only where they differ from what the operands
+// imply. Attributes take plain numbers and words; unknown ones are errors,
+// except those of a dialect (with a dot in their name).
+//
+//===----------------------------------------------------------------------===//
+#include "dialects/attn/AttnAssembly.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/OpImplementation.h"
+
+using namespace mlir;
+using namespace cfc::attn;
+
+//===-- GraphScope --------------------------------------------------------===//
+
+static thread_local GraphScope *innermost = nullptr;
+
+GraphScope::GraphScope() : outer(innermost) { innermost = this; }
+GraphScope::~GraphScope() { innermost = outer; }
+GraphScope *GraphScope::current() { return innermost; }
+
+void GraphScope::define(StringRef name, unsigned number, Type type) {
+  SmallVector<Type, 1> &group = types[name];
+  if (group.size() <= number)
+    group.resize(number + 1);
+  group[number] = type;
+}
+
+Type GraphScope::lookup(StringRef name, unsigned number) const {
+  auto it = types.find(name);
+  return it == types.end() || number >= it->second.size() ? Type() : it->second[number];
+}
+
+StringRef GraphScope::nearest(StringRef name) const {
+  return nearestName(name, llvm::to_vector(types.keys()));
+}
+
+//===-- Reading -----------------------------------------------------------===//
+
+namespace {
+
+enum class Form { Number, Integer, Style };
+struct Field {
+  StringRef name;
+  Form form;
+};
+struct Operand {
+  Type type;
+  SMLoc loc;
+  StringRef name;
+};
+
+// Reads one operation: operands, then attributes, then results.
+class OpReader {
+public:
+  OpReader(OpAsmParser &parser, OperationState &state) : parser(parser), state(state) {}
+
+  ParseResult operand(Operand &operand);
+  // `[` operand, … `]`
+  ParseResult operands(SmallVectorImpl<Operand> &list);
+  ParseResult attributes(ArrayRef<Field> fields);
+  ParseResult results(ArrayRef<Type> inferred);
+
+private:
+  ParseResult attribute(ArrayRef<Field> fields);
+  FailureOr<Attribute> value(Field field);
+  FailureOr<Attribute> style();
+  InFlightDiagnostic error(SMLoc loc, const Twine &message) { return parser.emitError(loc, message); }
+
+  OpAsmParser &parser;
+  OperationState &state;
+};
+
+} // namespace
+
+ParseResult OpReader::operand(Operand &operand) {
+  OpAsmParser::UnresolvedOperand use;
+  if (parser.parseOperand(use))
+    return failure();
+  GraphScope *scope = GraphScope::current();
+  if (!scope)
+    return error(use.location, "operations of attn are written inside attn.graph");
+  StringRef name = use.name.drop_front();
+  Type type = scope->lookup(name, use.number);
+  if (!type) {
+    InFlightDiagnostic diag = error(use.location, "no value ")
+                              << use.name << " is defined before this operation";
+    if (StringRef near = scope->nearest(name); !near.empty() && near != name)
+      diag << "; did you mean %" << near << "?";
+    return diag;
+  }
+  operand = {type, use.location, use.name};
+  return parser.resolveOperand(use, type, state.operands);
+}
+
+ParseResult OpReader::operands(SmallVectorImpl<Operand> &list) {
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                        [&] { return operand(list.emplace_back()); });
+}
+
+ParseResult OpReader::attributes(ArrayRef<Field> fields) {
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::OptionalBraces,
+                                        [&] { return attribute(fields); });
+}
+
+ParseResult OpReader::attribute(ArrayRef<Field> fields) {
+  SMLoc loc = parser.getCurrentLocation();
+  std::string name;
+  if (parser.parseKeywordOrString(&name))
+    return failure();
+  if (state.attributes.get(name))
+    return error(loc, "attribute '") << name << "' is given twice";
+  const Field *field = llvm::find_if(fields, [&](const Field &f) { return f.name == name; });
+  FailureOr<Attribute> attr;
+  if (field != fields.end()) {
+    if (parser.parseEqual() || failed(attr = value(*field)))
+      return failure();
+  } else if (StringRef(name).contains('.')) {
+    attr = parser.getBuilder().getUnitAttr();
+    if (succeeded(parser.parseOptionalEqual()) && parser.parseAttribute(*attr))
+      return failure();
+  } else {
+    SmallVector<StringRef> known = llvm::map_to_vector(fields, [](const Field &f) { return f.name; });
+    InFlightDiagnostic diag = error(loc, "'") << state.name << "' has no attribute '" << name << "'";
+    if (StringRef near = nearestName(name, known); !near.empty())
+      diag << "; did you mean '" << near << "'?";
+    else if (!known.empty())
+      diag << "; it has " << llvm::join(known, ", ");
+    return diag;
+  }
+  state.addAttribute(name, *attr);
+  return success();
+}
+
+FailureOr<Attribute> OpReader::value(Field field) {
+  if (field.form == Form::Style)
+    return style();
+  SMLoc loc = parser.getCurrentLocation();
+  Builder &builder = parser.getBuilder();
+  Attribute attr;
+  if (parser.parseAttribute(attr))
+    return failure();
+  auto integer = dyn_cast<IntegerAttr>(attr);
+  if (integer && integer.getType().isSignlessInteger(64)) {
+    int64_t number = integer.getInt();
+    if (field.form == Form::Number)
+      return Attribute(builder.getF64FloatAttr(static_cast<double>(number)));
+    return Attribute(builder.getI64IntegerAttr(number));
+  }
+  if (auto number = dyn_cast<FloatAttr>(attr); number && field.form == Form::Number)
+    return Attribute(builder.getF64FloatAttr(number.getValueAsDouble()));
+  error(loc, "'") << field.name << "' needs " << (field.form == Form::Number ? "a number" : "an integer")
+                  << ", not " << attr;
+  return failure();
+}
+
+FailureOr<Attribute> OpReader::style() {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef word;
+  if (parser.parseKeyword(&word))
+    return failure();
+  if (std::optional<RopeStyle> style = symbolizeRopeStyle(word))
+    return Attribute(RopeStyleAttr::get(parser.getContext(), *style));
+  InFlightDiagnostic diag = error(loc, "unknown style '") << word << "'";
+  SmallVector<StringRef> known = {"half_split", "interleaved"};
+  StringRef near = nearestName(word, known);
+  diag << (near.empty() ? "; half_split and interleaved exist" : "; did you mean '" + near.str() + "'?");
+  return failure();
+}
+
+// Adds the result types, makes the results known to the operations that follow, and keeps their names.
+ParseResult OpReader::results(ArrayRef<Type> inferred) {
+  SmallVector<Type> types;
+  SMLoc loc = parser.getCurrentLocation();
+  if (succeeded(parser.parseOptionalColon())) {
+    if (parser.parseTypeList(types))
+      return failure();
+    if (types.size() != inferred.size())
+      return error(loc, "") << types.size() << " types for " << inferred.size() << " results";
+  } else {
+    types.assign(inferred.begin(), inferred.end());
+  }
+  state.addTypes(types);
+  SmallVector<StringRef> names;
+  for (auto [index, type] : llvm::enumerate(types)) {
+    auto [name, number] = parser.getResultName(index);
+    names.push_back(number == 0 ? name : StringRef());
+    if (GraphScope *scope = GraphScope::current(); scope && !name.empty())
+      scope->define(name, number, type);
+  }
+  if (parser.getNumResults() == types.size())
+    state.attributes.set(kNamesAttr, parser.getBuilder().getStrArrayAttr(names));
+  return success();
+}
+
+// The operand as a tensor of that rank; the verifier checks its element type.
+static FailureOr<RankedTensorType> tensor(OpAsmParser &parser, const Operand &operand, int64_t rank) {
+  auto type = dyn_cast<RankedTensorType>(operand.type);
+  if (type && type.getRank() == rank)
+    return type;
+  parser.emitError(operand.loc, "") << operand.name << " is " << operand.type << "; a tensor of " << rank
+                                    << (rank == 1 ? " dimension" : " dimensions") << " is needed here";
+  return failure();
+}
+
+ParseResult ReturnOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand value;
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::OptionalParen,
+                                        [&]() -> ParseResult { return read.operand(value); });
+}
+
+ParseResult RmsNormOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand x, gain;
+  if (read.operand(x) || parser.parseComma() || read.operand(gain) ||
+      read.attributes({{"eps", Form::Number}}))
+    return failure();
+  return read.results(x.type);
+}
+
+ParseResult LinearOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand x;
+  SmallVector<Operand> weights, biases;
+  if (read.operand(x) || parser.parseComma() || read.operands(weights))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("bias")) && read.operands(biases))
+    return failure();
+  if (read.attributes({}))
+    return failure();
+  FailureOr<RankedTensorType> input = tensor(parser, x, 2);
+  if (failed(input))
+    return failure();
+  SmallVector<Type> types;
+  for (const Operand &weight : weights) {
+    FailureOr<RankedTensorType> type = tensor(parser, weight, 2);
+    if (failed(type))
+      return failure();
+    types.push_back(linearResultType(*input, *type));
+  }
+  auto &segments = state.getOrAddProperties<Properties>().operandSegmentSizes;
+  llvm::copy(ArrayRef<int32_t>{1, static_cast<int32_t>(weights.size()), static_cast<int32_t>(biases.size())},
+             segments.begin());
+  return read.results(types);
+}
+
+ParseResult RopeOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  SmallVector<Operand> values;
+  Operand pos;
+  auto one = [&] { return read.operand(values.emplace_back()); };
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseCommaSeparatedList(one) || parser.parseKeyword("at") || read.operand(pos) ||
+      read.attributes({{"style", Form::Style}}))
+    return failure();
+  if (values.size() < 2 || values.size() > 3)
+    return parser.emitError(loc, "rope takes one or two values and a table, not ")
+           << values.size() << " operands";
+  values.pop_back(); // the table
+  return read.results(llvm::map_to_vector(values, [](const Operand &value) { return value.type; }));
+}
+
+ParseResult RopeTableOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  SMLoc loc = parser.getCurrentLocation();
+  if (read.attributes({{"base", Form::Number}, {"dim", Form::Integer}, {"positions", Form::Integer}}))
+    return failure();
+  auto dim = dyn_cast_or_null<IntegerAttr>(state.attributes.get("dim"));
+  auto positions = dyn_cast_or_null<IntegerAttr>(state.attributes.get("positions"));
+  if (!dim || !positions)
+    return parser.emitError(loc, "a table needs {base, dim, positions}");
+  if (dim.getInt() < 1 || positions.getInt() < 1)
+    return parser.emitError(loc, "dim and positions must be positive");
+  return read.results(ropeTableType(parser.getContext(), positions.getInt(), dim.getInt()));
+}
+
+ParseResult KvAppendOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand cache, k, v, slot;
+  if (read.operand(cache) || parser.parseComma() || read.operand(k) || parser.parseComma() ||
+      read.operand(v) || parser.parseKeyword("at") || read.operand(slot) || read.attributes({}))
+    return failure();
+  return read.results(cache.type);
+}
+
+ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand q, cache, len;
+  if (read.operand(q) || parser.parseComma() || read.operand(cache) || parser.parseComma() ||
+      read.operand(len) || read.attributes({{"scale", Form::Number}}))
+    return failure();
+  FailureOr<RankedTensorType> type = tensor(parser, q, 2);
+  auto cacheType = dyn_cast<KvCacheType>(cache.type);
+  if (failed(type))
+    return failure();
+  if (!cacheType)
+    return parser.emitError(cache.loc, "")
+           << cache.name << " is " << cache.type << "; a cache is needed here";
+  SmallVector<Type> types = {*type};
+  if (parser.getNumResults() == 2)
+    types.push_back(logSumExpType(*type, cacheType));
+  return read.results(types);
+}
+
+ParseResult AddOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand lhs, rhs;
+  if (read.operand(lhs) || parser.parseComma() || read.operand(rhs) || read.attributes({}))
+    return failure();
+  return read.results(lhs.type);
+}
+
+//===-- Writing -----------------------------------------------------------===//
+
+static void printAttribute(OpAsmPrinter &printer, NamedAttribute attr) {
+  printer.printKeywordOrString(attr.getName());
+  if (isa<UnitAttr>(attr.getValue()))
+    return;
+  printer << " = ";
+  if (auto style = dyn_cast<RopeStyleAttr>(attr.getValue()))
+    printer << stringifyRopeStyle(style.getValue());
+  else if (auto integer = dyn_cast<IntegerAttr>(attr.getValue()); integer && integer.getType().isInteger(64))
+    printer << integer.getInt();
+  else
+    printer.printAttribute(attr.getValue());
+}
+
+// Attributes and, where they are not implied, the result types.
+static void printTail(OpAsmPrinter &printer, Operation *op) {
+  auto attrs = llvm::to_vector(llvm::make_filter_range(op->getAttrs(), [](NamedAttribute attr) {
+    return attr.getName() != kNamesAttr && attr.getName() != "operandSegmentSizes";
+  }));
+  if (!attrs.empty()) {
+    printer << " {";
+    llvm::interleaveComma(attrs, printer, [&](NamedAttribute attr) { printAttribute(printer, attr); });
+    printer << '}';
+  }
+  if (!llvm::equal(op->getResultTypes(), inferResultTypes(op)))
+    printer << " : " << op->getResultTypes();
+}
+
+void ReturnOp::print(OpAsmPrinter &printer) {
+  if (!getValues().empty())
+    printer << ' ' << getValues();
+}
+
+void RmsNormOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getX() << ", " << getGain();
+  printTail(printer, *this);
+}
+
+void LinearOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getX() << ", [" << getWeights() << ']';
+  if (!getBiases().empty())
+    printer << " bias [" << getBiases() << ']';
+  printTail(printer, *this);
+}
+
+void RopeOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getValues() << ", " << getTable() << " at " << getPos();
+  printTail(printer, *this);
+}
+
+void RopeTableOp::print(OpAsmPrinter &printer) { printTail(printer, *this); }
+
+void KvAppendOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getCache() << ", " << getK() << ", " << getV() << " at " << getSlot();
+  printTail(printer, *this);
+}
+
+void AttentionOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getQ() << ", " << getCache() << ", " << getLen();
+  printTail(printer, *this);
+}
+
+void AddOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getLhs() << ", " << getRhs();
+  printTail(printer, *this);
+}

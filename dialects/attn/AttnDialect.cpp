@@ -1,0 +1,172 @@
+//===- AttnDialect.cpp - Registration, types and names of attn -------------===//
+#include "dialects/attn/Attn.h"
+#include "dialects/attn/AttnAssembly.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <limits>
+
+using namespace mlir;
+using namespace cfc::attn;
+
+#include "dialects/attn/AttnDialect.cpp.inc"
+#include "dialects/attn/AttnEnums.cpp.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/attn/AttnAttrs.cpp.inc"
+#define GET_TYPEDEF_CLASSES
+#include "dialects/attn/AttnTypes.cpp.inc"
+#define GET_OP_CLASSES
+#include "dialects/attn/AttnOps.cpp.inc"
+
+void AttnDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "dialects/attn/AttnOps.cpp.inc"
+      >();
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "dialects/attn/AttnTypes.cpp.inc"
+      >();
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "dialects/attn/AttnAttrs.cpp.inc"
+      >();
+}
+
+// Called only for operations that are not registered.
+std::optional<Dialect::ParseOpHook> AttnDialect::getParseOperationHook(StringRef name) const {
+  std::string wrong = name.str();
+  return ParseOpHook([wrong](OpAsmParser &parser, OperationState &) -> ParseResult {
+    SmallVector<StringRef> known;
+    for (RegisteredOperationName op : parser.getContext()->getRegisteredOperationsByDialect("attn"))
+      known.push_back(op.getStringRef());
+    auto diag = parser.emitError(parser.getNameLoc(), "unknown operation '") << wrong << "'";
+    if (StringRef near = nearestName(wrong, known); !near.empty())
+      diag << "; did you mean '" << near << "'?";
+    return failure();
+  });
+}
+
+//===-- Types -------------------------------------------------------------===//
+
+LogicalResult KvCacheType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t heads, int64_t dim,
+                                  Type elementType) {
+  if (heads < 1 || dim < 1)
+    return emitError() << "a cache has at least 1 head and 1 element a head, not heads = " << heads
+                       << ", dim = " << dim;
+  if (!elementType.isF16() && !elementType.isBF16())
+    return emitError() << "a cache holds f16 or bf16, not " << elementType;
+  return success();
+}
+
+LogicalResult LengthsType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t count,
+                                  int64_t capacity) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  if (count < 1)
+    return emitError() << "lengths of at least 1 request are needed, not " << count;
+  if (capacity < 1 || capacity > most)
+    return emitError() << "a capacity is from 1 to " << most << " tokens, not " << capacity;
+  return success();
+}
+
+RankedTensorType cfc::attn::linearResultType(RankedTensorType x, RankedTensorType weight) {
+  return RankedTensorType::get({x.getDimSize(0), weight.getDimSize(0)}, x.getElementType());
+}
+
+RankedTensorType cfc::attn::logSumExpType(RankedTensorType q, KvCacheType cache) {
+  return RankedTensorType::get({q.getDimSize(0), q.getDimSize(1) / cache.getDim()},
+                               Float32Type::get(q.getContext()));
+}
+
+RankedTensorType cfc::attn::ropeTableType(MLIRContext *context, int64_t positions, int64_t dim) {
+  return RankedTensorType::get({positions, dim}, Float32Type::get(context));
+}
+
+SmallVector<Type> cfc::attn::inferResultTypes(Operation *op) {
+  using Types = SmallVector<Type>;
+  return TypeSwitch<Operation *, Types>(op)
+      .Case([](RmsNormOp norm) { return Types{norm.getX().getType()}; })
+      .Case([](LinearOp linear) {
+        return llvm::map_to_vector(linear.getWeights().getTypes(), [&](Type weight) -> Type {
+          return linearResultType(linear.getX().getType(), cast<RankedTensorType>(weight));
+        });
+      })
+      .Case([](RopeOp rope) { return Types(rope.getValues().getTypes()); })
+      .Case([](RopeTableOp table) {
+        int64_t positions = table.getPositions(), dim = table.getDim();
+        return Types{ropeTableType(table.getContext(), positions, dim)};
+      })
+      .Case([](KvAppendOp append) { return Types{append.getCache().getType()}; })
+      .Case([](AttentionOp attention) {
+        RankedTensorType q = attention.getQ().getType();
+        Types types{q};
+        if (attention.getLse())
+          types.push_back(logSumExpType(q, attention.getCache().getType()));
+        return types;
+      })
+      .Case([](AddOp add) { return Types{add.getLhs().getType()}; })
+      .Default([](Operation *) { return Types(); });
+}
+
+KvAppendOp AttentionOp::getAppend() { return getCache().getDefiningOp<KvAppendOp>(); }
+
+//===-- Names -------------------------------------------------------------===//
+
+bool cfc::attn::isSsaName(StringRef name) {
+  if (name.empty() || (!llvm::isAlpha(name[0]) && name[0] != '_'))
+    return false;
+  return llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_' || c == '$' || c == '.'; });
+}
+
+StringRef cfc::attn::nearestName(StringRef name, ArrayRef<StringRef> candidates) {
+  StringRef best;
+  unsigned bestDistance = std::max<size_t>(1, name.size() / 3) + 1;
+  for (StringRef candidate : candidates) {
+    unsigned distance = name.edit_distance(candidate, /*AllowReplacements=*/true, bestDistance);
+    if (distance < bestDistance) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
+}
+
+void cfc::attn::setValueNames(Operation *op, ArrayRef<std::string> names) {
+  SmallVector<StringRef> refs(names.begin(), names.end());
+  op->setDiscardableAttr(kNamesAttr, Builder(op->getContext()).getStrArrayAttr(refs));
+}
+
+// The names stored for an operation's results; in a group all but the first are empty.
+static SmallVector<StringRef> storedNames(Operation *op) {
+  SmallVector<StringRef> names(op->getNumResults());
+  auto stored = op->getAttrOfType<ArrayAttr>(kNamesAttr);
+  if (!stored || stored.size() != names.size())
+    return names;
+  for (auto [name, attr] : llvm::zip_equal(names, stored))
+    if (auto string = dyn_cast<StringAttr>(attr))
+      name = string.getValue();
+  return names;
+}
+
+std::string cfc::attn::getValueName(Value value) {
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    auto graph = dyn_cast<GraphOp>(argument.getOwner()->getParentOp());
+    return graph ? graph.getArgName(argument.getArgNumber()).str() : "";
+  }
+  auto result = cast<OpResult>(value);
+  SmallVector<StringRef> names = storedNames(result.getOwner());
+  unsigned index = result.getResultNumber(), head = index;
+  while (head > 0 && names[head].empty())
+    --head;
+  bool group = head + 1 < names.size() && names[head + 1].empty();
+  if (names[head].empty() || !group)
+    return names[head].str();
+  return (names[head] + "#" + Twine(index - head)).str();
+}
+
+void cfc::attn::nameResults(Operation *op, OpAsmSetValueNameFn set) {
+  for (auto [result, name] : llvm::zip_equal(op->getResults(), storedNames(op)))
+    if (isSsaName(name))
+      set(result, name);
+}
