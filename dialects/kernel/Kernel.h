@@ -1,0 +1,34 @@
+//===- Kernel.h - The kernel dialect: distributed tiles and exchanges -------===//
+#pragma once
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "dialects/kernel/KernelDialect.h.inc"
+#include "dialects/kernel/KernelEnums.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/kernel/KernelAttrs.h.inc"
+#define GET_TYPEDEF_CLASSES
+#include "dialects/kernel/KernelTypes.h.inc"
+
+namespace cfc::kernel {
+/// State of a value over `axis`, or nullopt where it is replicated.
+std::optional<StateAttr> stateOver(llvm::ArrayRef<StateAttr> states, llvm::StringRef axis);
+/// `states` without the one over `axis`.
+llvm::SmallVector<StateAttr> withoutAxis(llvm::ArrayRef<StateAttr> states, llvm::StringRef axis);
+/// Attribute name of a kernel argument's tensor name.
+inline constexpr llvm::StringLiteral kNameAttr = "kernel.name";
+/// Unit attribute of an argument that the kernel writes and nobody gives as input.
+inline constexpr llvm::StringLiteral kOutputAttr = "kernel.output";
+/// First table entry of an argument (i32); assigned in order of arguments where absent.
+inline constexpr llvm::StringLiteral kEntryAttr = "kernel.entry";
+/// Byte offset in the workspace (i64) of an argument that lives there instead of in the table.
+inline constexpr llvm::StringLiteral kWorkspaceAttr = "kernel.workspace";
+} // namespace cfc::kernel
+
+#define GET_OP_CLASSES
+#include "dialects/kernel/KernelOps.h.inc"

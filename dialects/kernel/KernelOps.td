@@ -1,0 +1,293 @@
+//===- KernelOps.td - The kernel dialect: one fused kernel ------------------===//
+//
+// A kernel declares named axes of workers. A value has one state per axis:
+// replicated, split along a dimension, or partial (a summand of a sum, a max
+// or an online softmax). Only `exchange` (and `finish`, over the grid) changes
+// a state. Every decision is visible here; nothing is decided below.
+//
+//===----------------------------------------------------------------------===//
+#ifndef CFC_KERNEL_OPS
+#define CFC_KERNEL_OPS
+include "mlir/IR/OpBase.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/BuiltinAttributeInterfaces.td"
+include "mlir/Interfaces/FunctionInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Kernel_Dialect : Dialect {
+  let name = "kernel";
+  let cppNamespace = "::cfc::kernel";
+  let summary = "One fused kernel: axes, distributed tiles, streams and exchanges";
+  let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
+  let extraClassDeclaration = "void registerKernelTypes();";
+}
+
+class Kernel_Enum<string name, string summary, list<I32EnumAttrCase> cases>
+    : I32EnumAttr<name, summary, cases> {
+  let cppNamespace = "::cfc::kernel";
+  let genSpecializedAttr = 0;
+}
+class Kernel_EnumAttr<EnumAttrInfo info, string mnemonic> : EnumAttr<Kernel_Dialect, info, mnemonic> {
+  let assemblyFormat = "$value";
+}
+def Kernel_Level : Kernel_Enum<"Level", "scope that an axis' workers share", [
+  I32EnumAttrCase<"Warp", 0, "warp">, I32EnumAttrCase<"Cta", 1, "cta">, I32EnumAttrCase<"Grid", 2, "grid">]>;
+def Kernel_StateKind : Kernel_Enum<"StateKind", "state over an axis", [
+  I32EnumAttrCase<"Split", 0, "split">, I32EnumAttrCase<"Sum", 1, "sum">,
+  I32EnumAttrCase<"Max", 2, "max">, I32EnumAttrCase<"Softmax", 3, "softmax">]>;
+def Kernel_ExchangeKind : Kernel_Enum<"ExchangeKind", "change of state over an axis", [
+  I32EnumAttrCase<"Reduce", 0, "reduce">, I32EnumAttrCase<"Gather", 1, "gather">]>;
+def Kernel_Algorithm : Kernel_Enum<"Algorithm", "how an exchange is done", [
+  I32EnumAttrCase<"Push", 0, "push">,            // cta: one round of remote stores
+  I32EnumAttrCase<"Butterfly", 1, "butterfly">,  // cta: log2 N rounds of doubling
+  I32EnumAttrCase<"Bulk", 2, "bulk">,            // cta: one round of bulk copies
+  I32EnumAttrCase<"Ordered", 3, "ordered">,      // grid: partials in the workspace, the last arriver merges
+  I32EnumAttrCase<"Atomic", 4, "atomic">]>;      // grid: atomic sums, the last arriver finishes
+def Kernel_Elementwise : Kernel_Enum<"ElementwiseKind", "elementwise operation", [
+  I32EnumAttrCase<"Add", 0, "add">, I32EnumAttrCase<"Mul", 1, "mul">, I32EnumAttrCase<"Max", 2, "max">]>;
+def Kernel_RopeStyle : Kernel_Enum<"RopeStyle", "which elements form a pair", [
+  I32EnumAttrCase<"HalfSplit", 0, "half_split">,     // (i, i + dim / 2)
+  I32EnumAttrCase<"Interleaved", 1, "interleaved">]>; // (2 i, 2 i + 1)
+def Kernel_ExchangeKindAttr : Kernel_EnumAttr<Kernel_ExchangeKind, "exchange_kind">;
+def Kernel_AlgorithmAttr : Kernel_EnumAttr<Kernel_Algorithm, "algorithm">;
+def Kernel_ElementwiseAttr : Kernel_EnumAttr<Kernel_Elementwise, "elementwise_kind">;
+def Kernel_RopeStyleAttr : Kernel_EnumAttr<Kernel_RopeStyle, "rope_style">;
+
+def Kernel_Axis : AttrDef<Kernel_Dialect, "Axis"> {
+  let mnemonic = "axis";
+  let summary = "a named axis of `size` workers at a level";
+  let parameters = (ins "::mlir::StringAttr":$name, "int64_t":$size, EnumParameter<Kernel_Level>:$level);
+  let assemblyFormat = "`<` $name `,` $size `,` $level `>`";
+}
+def Kernel_State : AttrDef<Kernel_Dialect, "State"> {
+  let mnemonic = "state";
+  let summary = "what a value is over one axis: split along `dim`, or a summand";
+  let parameters = (ins "::mlir::StringAttr":$axis, EnumParameter<Kernel_StateKind>:$kind, "int64_t":$dim);
+  let assemblyFormat = "`<` $axis `,` $kind `,` $dim `>`";
+  let extraClassDeclaration = [{ bool isPartial() const { return getKind() != StateKind::Split; } }];
+}
+
+//===-- Types -------------------------------------------------------------===//
+class Kernel_Type<string name, string mnemonic_> : TypeDef<Kernel_Dialect, name> { let mnemonic = mnemonic_; }
+class Kernel_Distributed<string name, string mnemonic_> : Kernel_Type<name, mnemonic_> {
+  // Prints as <384x4096xf16, part: split(0), head: sum>; axes that are not named are replicated.
+  let parameters = (ins ArrayRefParameter<"int64_t">:$shape, "::mlir::Type":$elementType,
+                        ArrayRefParameter<"::cfc::kernel::StateAttr">:$states);
+  let hasCustomAssemblyFormat = 1;
+  let extraClassDeclaration = [{
+    int64_t getNumElements() const {
+      int64_t n = 1;
+      for (int64_t d : getShape()) n *= d;
+      return n;
+    }
+    unsigned getElementBytes() const { return getElementType().getIntOrFloatBitWidth() / 8; }
+  }];
+}
+def Kernel_Tile : Kernel_Distributed<"Tile", "tile"> {
+  let summary = "on-chip value; `shape` is the whole value, each worker holds its part";
+}
+def Kernel_Stream : Kernel_Distributed<"Stream", "stream"> {
+  let summary = "weight matrix [rows, columns] that arrives tile by tile through the ring; consumed once, in order";
+}
+def Kernel_KvStream : Kernel_Type<"KvStream", "kv_stream"> {
+  let summary = "cached K and V of one head, in segments of 64 tokens; groups of segments may be split over a cta axis";
+  // Prints as <128, f16, part: split(0)>.
+  let parameters = (ins "int64_t":$dim, "::mlir::Type":$elementType, ArrayRefParameter<"::cfc::kernel::StateAttr">:$states);
+  let hasCustomAssemblyFormat = 1;
+}
+def Kernel_Cache : Kernel_Type<"Cache", "cache"> {
+  let summary = "K and V rows in global memory, [head, token, dim] by run-time strides; 5 table entries";
+  let parameters = (ins "int64_t":$heads, "int64_t":$dim, "::mlir::Type":$elementType);
+  let assemblyFormat = "`<` struct($heads, $dim) `,` $elementType `>`";
+}
+def Kernel_Item : Kernel_Type<"Item", "item"> {
+  let summary = "index of the work item at hand";
+  }
+def Kernel_Mem : MemRefOf<[F16, BF16, F32, I32, I64]>;
+
+class Kernel_Op<string mnemonic, list<Trait> traits = []> : Op<Kernel_Dialect, mnemonic, traits>;
+
+//===-- Structure -----------------------------------------------------------===//
+def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> {
+  let summary = "one kernel: axes(name = size @level, …) plan(key = value, …)";
+  let description = [{
+    Arguments are tensors in global memory (`memref`, row-major) and caches. Plan keys (i64):
+    `ring_stages` and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
+    The block has (warp axis + 1) warps: the last is the producer.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
+    OptionalAttr<DictArrayAttr>:$arg_attrs, OptionalAttr<DictArrayAttr>:$res_attrs,
+    TypedArrayAttrBase<Kernel_Axis, "axes">:$axes, DictionaryAttr:$plan);
+  let regions = (region AnyRegion:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::llvm::ArrayRef<::mlir::Type> getArgumentTypes() { return getFunctionType().getInputs(); }
+    ::llvm::ArrayRef<::mlir::Type> getResultTypes() { return getFunctionType().getResults(); }
+    ::mlir::Region *getCallableRegion() { return &getBody(); }
+    /// The axis called `name`, or null.
+    ::cfc::kernel::AxisAttr axis(::llvm::StringRef name);
+    /// CTAs in a cluster: the product of the cta axes.
+    int64_t clusterSize();
+    /// Consumer warps: the product of the warp axes (4 where there is none).
+    int64_t consumerWarps();
+    /// Plan value `key`, or `fallback`.
+    int64_t planValue(::llvm::StringRef key, int64_t fallback);
+  }];
+}
+def Kernel_ReturnOp : Kernel_Op<"return", [Pure, Terminator, ParentOneOf<["FuncOp"]>]> {
+  let summary = "end of a kernel";
+  let assemblyFormat = "attr-dict";
+}
+def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItemsOp", "FinishOp"]>]> {
+  let summary = "end of a region";
+  let assemblyFormat = "attr-dict";
+}
+def Kernel_ForItemsOp : Kernel_Op<"for_items", [SingleBlockImplicitTerminator<"YieldOp">]> {
+  let summary = "runs the body for each item of a grid axis that this cluster takes";
+  let arguments = (ins StrAttr:$axis);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{ ::mlir::Value getItem() { return getBody().getArgument(0); } }];
+}
+
+//===-- Global memory ---------------------------------------------------------===//
+def Kernel_ReadOp : Kernel_Op<"read", [MemoryEffects<[MemRead]>]> {
+  let summary = "copies a tile from memory; `at %item`: elements [item * n, item * n + n) of the memory, n the tile's size";
+  let arguments = (ins Kernel_Mem:$memory, Optional<Kernel_Item>:$item);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$memory (`at` $item^)? attr-dict `:` type($memory) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_WriteOp : Kernel_Op<"write", [MemoryEffects<[MemWrite]>]> {
+  let summary = "copies a tile to memory, converting; elements past the memory's end are dropped; replicated: one worker writes";
+  let arguments = (ins Kernel_Tile:$tile, Kernel_Mem:$memory, Optional<Kernel_Item>:$item);
+  let assemblyFormat = "$tile `,` $memory (`at` $item^)? attr-dict `:` type($tile) `,` type($memory)";
+  let hasVerifier = 1;
+}
+def Kernel_LoadOp : Kernel_Op<"load", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
+  let summary = "streams rows of one or several weights [out, in]";
+  let description = [{
+    Stacks `rows[i]` rows of weight i. `at %item`: rows [item * rows[i], …) of each; `columns at %item`: all rows, columns
+    [item * c, item * c + c) with c the stream's columns. Rows past a weight's end are not read and their results are undefined.
+  }];
+  let arguments = (ins Variadic<Kernel_Mem>:$weights, DenseI64ArrayAttr:$rows, UnitAttr:$columns, Optional<Kernel_Item>:$item);
+  let results = (outs Kernel_Stream:$result);
+  let assemblyFormat = "$weights `rows` $rows (`columns` $columns^)? (`at` $item^)? attr-dict `:` type($weights) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
+  let summary = "streams the first `length` cached tokens of head `item`; none where the request is idle (`slot` negative)";
+  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Item>:$item, I64Attr:$bound);
+  let results = (outs Kernel_KvStream:$result);
+  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`at` $item^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
+  let summary = "stores a token's K and V of head `item` in row `slot`; a negative slot stores nothing";
+  let arguments = (ins Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Cache:$cache, Kernel_Mem:$slot, Optional<Kernel_Item>:$item);
+  let assemblyFormat = "$k `,` $v `to` $cache `slot` $slot (`at` $item^)? attr-dict `:` type(operands)";
+  let hasVerifier = 1;
+}
+
+//===-- Compute ------------------------------------------------------------===//
+def Kernel_RmsNormOp : Kernel_Op<"rms_norm", [MemoryEffects<[MemRead]>]> {
+  let summary = "x * rsqrt(mean(x^2) + eps) * gain, rounded to the result's type";
+  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$gain, F64Attr:$eps);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$x `,` $gain `eps` $eps attr-dict `:` type($x) `,` type($gain) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_MatmulOp : Kernel_Op<"matmul", [Pure]> {
+  let summary = "stream [rows, columns] times x [columns]; sums in `slots` slots merged by a tree (docs/design.md)";
+  let arguments = (ins Kernel_Stream:$weights, Kernel_Tile:$x, I64Attr:$slots);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$weights `,` $x `slots` $slots attr-dict `:` type($weights) `,` type($x) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_ExtractOp : Kernel_Op<"extract", [Pure]> {
+  let summary = "a view of consecutive elements of a replicated tile, from element `from`";
+  let arguments = (ins Kernel_Tile:$tile, I64Attr:$from);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$tile `from` $from attr-dict `:` type($tile) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_RopeOp : Kernel_Op<"rope", [MemoryEffects<[MemRead]>]> {
+  let summary = "rotates each head of a tile by row `position` of a table [positions, cos | sin]";
+  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$table, Kernel_Mem:$position, Kernel_RopeStyleAttr:$style);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$style $x `,` $table `position` $position attr-dict `:` type(operands) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {
+  let summary = "online softmax of q [heads * dim] over a K/V stream: tile [heads, dim + 2] = (o, m, l), m in base 2";
+  let arguments = (ins Kernel_Tile:$q, Kernel_KvStream:$kv, F64Attr:$scale);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$q `,` $kv `scale` $scale attr-dict `:` type($q) `,` type($kv) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
+  let summary = "merges the token of this step into an online softmax, unless the request is idle";
+  let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Mem:$slot, F64Attr:$scale);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$state `,` $q `,` $k `,` $v `slot` $slot `scale` $scale attr-dict `:` type(operands) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_NormalizeOp : Kernel_Op<"normalize", [Pure]> {
+  let summary = "o / l of an online softmax [heads, dim + 2], 0 where l is 0; and lse (natural log), -inf there";
+  let arguments = (ins Kernel_Tile:$state);
+  let results = (outs Kernel_Tile:$result, Kernel_Tile:$lse);
+  let assemblyFormat = "$state attr-dict `:` type($state) `->` type($result) `,` type($lse)";
+  let hasVerifier = 1;
+}
+def Kernel_ElementwiseOp : Kernel_Op<"elementwise", [Pure]> {
+  let summary = "a op b in f32, rounded to the result's type";
+  let arguments = (ins Kernel_ElementwiseAttr:$kind, Kernel_Tile:$a, Kernel_Tile:$b);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$kind $a `,` $b attr-dict `:` type($a) `,` type($b) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_CastOp : Kernel_Op<"cast", [Pure]> {
+  let summary = "rounds to another element type (nearest even)";
+  let arguments = (ins Kernel_Tile:$tile);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$tile attr-dict `:` type($tile) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_FoldOp : Kernel_Op<"fold", [Pure]> {
+  let summary = "sum or max of all elements of a tile: tile<1xf32>, partial over the axes that the tile is split over";
+  let arguments = (ins Kernel_ElementwiseAttr:$kind, Kernel_Tile:$tile);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$kind $tile attr-dict `:` type($tile) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+//===-- Exchanges -----------------------------------------------------------===//
+def Kernel_ExchangeOp : Kernel_Op<"exchange", []> {
+  let summary = "reduce: partial to replicated; gather: split to replicated; over one cta axis";
+  let description = [{
+    push: every CTA stores its payload in all others, 1 round, N - 1 remote payloads a CTA. butterfly: log2 N rounds
+    with a partner each. bulk: push by bulk copies (parts that are multiples of 16 bytes). The payload travels in the
+    tile's element type.
+  }];
+  let arguments = (ins Kernel_ExchangeKindAttr:$kind, Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$kind $tile `over` $axis `by` $algorithm attr-dict `:` type($tile) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldOp">]> {
+  let summary = "reduces a partial sum over a grid axis; the CTA that arrives last runs the body with the sum";
+  let description = [{
+    ordered: partials lie in the workspace and are merged by the left-balanced tree, in item order. atomic: f32 atomic
+    sums. Never waits for a CTA that may not have started. `counters` and `partials` are byte offsets in the workspace.
+  }];
+  let arguments = (ins Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm,
+                       DefaultValuedAttr<I64Attr, "-1">:$counters, DefaultValuedAttr<I64Attr, "-1">:$partials);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+#endif
