@@ -36,4 +36,5 @@ for definitions in dialects/*/Passes.td compiler/*/Passes.td; do
   generate -gen-pass-doc "$definitions" -o "$output/passes-$group.md"
 done
 # A mark for another renderer, and the blank lines that tblgen leaves at the end.
-sed -i -e '/^\[TOC\]$/,+1d' -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$output"/*.md
+sed -i -e '/^\[TOC\]$/,+1d' "$output"/*.md
+sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$output"/*.md
