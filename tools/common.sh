@@ -34,6 +34,7 @@ fail() {
   local code=$1
   shift
   printf '%s: %s\n' "$(basename -- "$0")" "$*" >&2
+  current_step= # nothing to add when the script ends
   exit "$code"
 }
 
@@ -211,5 +212,5 @@ jobs() {
 build_targets() {
   local quiet=()
   [[ -t 1 ]] || quiet=(--quiet)
-  ninja -C "$build" -j "$(jobs)" "${quiet[@]}" "$@"
+  ninja -C "$build" -j "$(jobs)" "${quiet[@]}" "$@" || fail 4 "the build failed; the compiler's messages are above"
 }
