@@ -1,0 +1,160 @@
+//===- ToolsBaseTest.cpp - Conversions, test data, comparisons, files -------===//
+#include "Scratch.h"
+#include "tools/lib/Compare.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Files.h"
+#include "tools/lib/Random.h"
+#include "tools/lib/Suggest.h"
+#include <cmath>
+#include <limits>
+#include <sys/stat.h>
+
+using namespace cfc;
+
+TEST_CASE("every 16-bit float survives the way through float") {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    float h = f16ToFloat(uint16_t(bits)), b = bf16ToFloat(uint16_t(bits));
+    if (!std::isnan(h) && floatToF16(h) != bits)
+      FAIL("f16 " << bits);
+    if (!std::isnan(b) && floatToBF16(b) != bits)
+      FAIL("bf16 " << bits);
+    if (std::isnan(h) != std::isnan(f16ToFloat(floatToF16(h))) ||
+        std::isnan(b) != std::isnan(bf16ToFloat(floatToBF16(b))))
+      FAIL("NaN " << bits);
+  }
+}
+
+TEST_CASE("rounding is to nearest even, once") {
+  CHECK(floatToF16(1.0f + 0x1p-11f) == 0x3c00);
+  CHECK(floatToF16(1.0f + 0x3p-11f) == 0x3c02);
+  CHECK(floatToF16(65519.0f) == 0x7bff);
+  CHECK(floatToF16(65520.0f) == 0x7c00);
+  CHECK(floatToF16(0x1p-25f) == 0);
+  CHECK(floatToF16(0x1.8p-24f) == 2);
+  CHECK(floatToF16(-0x1p-24f) == 0x8001);
+  CHECK(floatToBF16(1.0f + 0x1p-8f) == 0x3f80);
+  CHECK(floatToBF16(1.0f + 0x3p-8f) == 0x3f82);
+  CHECK(floatToBF16(std::numeric_limits<float>::max()) == 0x7f80);
+  // A double just above a tie must not fall back to it on the way through float.
+  Tensor t(DType::f16, {1});
+  t.set(0, 1.0 + 0x1p-11 + 0x1p-40);
+  CHECK(t.get(0) == 1.0 + 0x1p-10);
+  t.set(0, 1.0 + 0x1p-11 - 0x1p-40);
+  CHECK(t.get(0) == 1.0);
+  Tensor b(DType::bf16, {1});
+  b.set(0, -1.0 - 0x1p-8 - 0x1p-45);
+  CHECK(b.get(0) == -1.0 - 0x1p-7);
+}
+
+TEST_CASE("random data has the moments that its role asks for") {
+  Tensor w(DType::f16, {1024, 1024});
+  fillRandom(w, 0, "w", distributionFor(DataRole::Weight, w.shape));
+  double sum = 0, squares = 0, smallest = 0, largest = 0;
+  for (int64_t i = 0; i < w.elements(); ++i) {
+    double x = w.get(i);
+    sum += x;
+    squares += x * x;
+    smallest = std::min(smallest, x);
+    largest = std::max(largest, x);
+  }
+  CHECK(std::abs(sum / 1048576) < 1e-4);
+  CHECK(std::sqrt(squares / 1048576) == Approx(1.0 / 32).epsilon(0.01));
+  CHECK(largest - smallest > 6.0 / 32);
+  Tensor g(DType::f32, {4096});
+  fillRandom(g, 0, "g", distributionFor(DataRole::Gain, g.shape));
+  CHECK(g.get(0) == Approx(1).margin(0.4));
+}
+
+TEST_CASE("random data is the same on every machine, and differs by seed, name and index") {
+  Tensor a(DType::f32, {70000}), b(DType::f32, {70000});
+  fillRandom(a, 1, "a", {});
+  CHECK(a.as<uint32_t>()[0] == 0xbfbb97b5);
+  CHECK(a.as<uint32_t>()[69999] == 0xbf3d601a);
+  fillRandom(b, 1, "a", {});
+  CHECK(std::equal(a.data(), a.data() + a.bytes(), b.data()));
+  fillRandom(b, 2, "a", {});
+  CHECK(a.get(0) != b.get(0));
+  fillRandom(b, 1, "b", {});
+  CHECK(a.get(0) != b.get(0));
+  CHECK(a.get(0) != a.get(1));
+}
+
+TEST_CASE("a rope table") {
+  Tensor t(DType::f32, {8, 4});
+  fillRopeTable(t);
+  CHECK(t.get(0) == 1);
+  CHECK(t.get(2) == 0);
+  CHECK(t.get(4 * 3 + 0) == Approx(std::cos(3.0)));
+  CHECK(t.get(4 * 3 + 3) == Approx(std::sin(0.03)));
+}
+
+TEST_CASE("comparison finds the worst element") {
+  std::vector<double> expected = {1, -1, 1, -1, 2, 2, 2, 2};
+  Tensor found(DType::f32, {2, 4});
+  for (int i = 0; i < 8; ++i)
+    found.set(i, expected[size_t(i)]);
+  Tolerance tolerance = {1e-3, 8e-3};
+  Comparison same = compare(expected, found, 4, false, tolerance);
+  CHECK(same.passed);
+  CHECK(same.worst == -1);
+  found.set(6, 2.125);
+  Comparison off = compare(expected, found, 4, false, tolerance);
+  CHECK(!off.passed);
+  CHECK(off.worst == 6);
+  CHECK(off.largest == Approx(0.0625));
+  CHECK(off.relativeL2 == Approx(0.125 / std::sqrt(20.0)));
+  CHECK(compare(expected, found, 4, true, tolerance).relativeL2 == Approx(0.125 / 4));
+  CHECK(indexText(6, {2, 4}) == "[1, 2]");
+}
+
+TEST_CASE("comparison: zeros, infinities and NaN must be met exactly") {
+  double inf = std::numeric_limits<double>::infinity();
+  auto passes = [](double expected, double found) {
+    Tensor t(DType::f32, {2});
+    t.set(0, found);
+    t.set(1, 1);
+    std::vector<double> want = {expected, 1};
+    return compare(want, t, 2, true, {1e-3, 8e-3}).passed;
+  };
+  CHECK(passes(-inf, -inf));
+  CHECK(!passes(-inf, inf));
+  CHECK(!passes(-inf, 0));
+  CHECK(!passes(0, NAN));
+  CHECK(!passes(0, inf));
+  CHECK(passes(NAN, NAN));
+  Tensor zero(DType::f16, {2});
+  zero.set(0, 0);
+  zero.set(1, 0);
+  std::vector<double> want = {0, 0};
+  CHECK(compare(want, zero, 2, true, {1e-3, 8e-3}).passed);
+  zero.set(1, 1e-7);
+  CHECK(!compare(want, zero, 2, true, {1e-3, 8e-3}).passed);
+}
+
+TEST_CASE("the nearest name") {
+  std::vector<std::string> names = {"w_q", "w_k", "gain", "cache"};
+  CHECK(nearestName("gian", names) == "gain");
+  CHECK(nearestName("w_qq", names) == "w_q");
+  CHECK(nearestName("zebra", names).empty());
+  CHECK(nearestName("x", {"q"}).empty());
+  CHECK(didYouMean("cahce", names) == "; did you mean \"cache\"?");
+}
+
+TEST_CASE("files are written whole or not at all") {
+  Scratch scratch;
+  writeFile(scratch.path("a"), "one");
+  writeFile(scratch.path("a"), "two");
+  CHECK(MappedFile::open(scratch.path("a"))->text() == "two");
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch.folder), {}) == 1);
+  CHECK_FAILS(writeFile(scratch.folder, "x"), Exit::BadInput, "is a folder");
+  CHECK_FAILS(writeFile(scratch.path("no/where"), "x"), Exit::BadInput, "there is no folder");
+  CHECK_FAILS(writeFile("/dev/full", "x"), Exit::CannotRun, "no space is left");
+  CHECK_FAILS(checkOutputPath(scratch.path("a"), scratch.folder + "/../" + scratch.folder.substr(5) + "/a"),
+              Exit::BadInput, "is the input itself");
+  std::filesystem::create_symlink("a", scratch.path("link"));
+  writeFile(scratch.path("link"), "three");
+  CHECK(std::filesystem::is_symlink(scratch.path("link")));
+  CHECK(MappedFile::open(scratch.path("a"))->text() == "three");
+  mkfifo(scratch.path("pipe").c_str(), 0600);
+  CHECK_FAILS(MappedFile::open(scratch.path("pipe")), Exit::BadInput, "is not a regular file");
+}

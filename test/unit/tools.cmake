@@ -1,0 +1,1 @@
+cfc_unit_test(ToolsTest SOURCES NpyTest.cpp SafetensorsTest.cpp InputsTest.cpp ToolsBaseTest.cpp LINK CfcToolsBase)

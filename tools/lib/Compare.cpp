@@ -1,0 +1,85 @@
+//===- Compare.cpp - How far a tensor is from what it should be -----------===//
+#include "tools/lib/Compare.h"
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+using namespace cfc;
+
+Tolerance cfc::toleranceFor(DType type) {
+  switch (type) {
+  case DType::f16:
+    return {1e-3, 8e-3};
+  case DType::bf16:
+    return {8e-3, 6e-2};
+  case DType::i32:
+  case DType::i64:
+    return {0, 0};
+  default:
+    // A float32 result is made of f16 or bf16 operands: it is held to the f16 limit.
+    return {1e-3, 8e-3};
+  }
+}
+
+static double elementError(double expected, double found) {
+  if (expected == found || (std::isnan(expected) && std::isnan(found)))
+    return 0;
+  double error = std::abs(found - expected);
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+/// 0 / 0 is a perfect match, x / 0 none.
+static double ratio(double error, double size) {
+  if (error == 0)
+    return 0;
+  return size > 0 && std::isfinite(size) ? error / size : std::numeric_limits<double>::infinity();
+}
+
+Comparison cfc::compare(std::span<const double> expected, const Tensor &found, int64_t row, bool byRow,
+                        Tolerance tolerance) {
+  Comparison result;
+  double errorSum = 0, sizeSum = 0;
+  for (int64_t begin = 0, n = int64_t(expected.size()); begin < n; begin += row) {
+    int64_t end = std::min(begin + row, n), finite = 0;
+    double error = 0, size = 0, worstError = -1;
+    int64_t worst = begin;
+    for (int64_t i = begin; i < end; ++i) {
+      double want = expected[size_t(i)], e = elementError(want, found.get(i));
+      error += e * e;
+      if (std::isfinite(want)) {
+        size += want * want;
+        ++finite;
+      }
+      if (e > worstError) {
+        worstError = e;
+        worst = i;
+      }
+    }
+    double relative = ratio(worstError, finite ? std::sqrt(size / double(finite)) : 0);
+    if (relative > result.largest) {
+      result.largest = relative;
+      result.worst = worst;
+      result.expected = expected[size_t(worst)];
+      result.found = found.get(worst);
+    }
+    if (byRow)
+      result.relativeL2 = std::max(result.relativeL2, ratio(std::sqrt(error), std::sqrt(size)));
+    errorSum += error;
+    sizeSum += size;
+  }
+  if (!byRow)
+    result.relativeL2 = ratio(std::sqrt(errorSum), std::sqrt(sizeSum));
+  result.passed = result.relativeL2 <= tolerance.relativeL2 && result.largest <= tolerance.element;
+  return result;
+}
+
+std::string cfc::indexText(int64_t i, const std::vector<int64_t> &shape) {
+  std::string text;
+  for (size_t d = shape.size(); d-- > 0;) {
+    int64_t dim = std::max<int64_t>(shape[d], 1);
+    text = fmt::format("{}{}{}", i % dim, text.empty() ? "" : ", ", text);
+    i /= dim;
+  }
+  return "[" + text + "]";
+}

@@ -1,0 +1,33 @@
+//===- Compare.h - How far a tensor is from what it should be -------------===//
+#pragma once
+#include "tools/lib/Tensor.h"
+#include <span>
+
+namespace cfc {
+
+/// The limits of architecture.md, "Checking a number", for values that are rounded to `type`.
+struct Tolerance {
+  double relativeL2; ///< ||found - expected|| / ||expected||
+  double element;    ///< |found - expected| / rms of the element's row
+};
+Tolerance toleranceFor(DType type);
+
+/// The outcome of one comparison.
+struct Comparison {
+  double relativeL2 = 0;          ///< the largest over the parts
+  double largest = 0;             ///< the largest element error in units of its row's rms
+  int64_t worst = -1;             ///< index of that element; -1 where everything is equal
+  double expected = 0, found = 0; ///< its values
+  bool passed = true;
+};
+
+/// Compares in float64. A row has `row` elements; with `byRow`, relative L2 is taken of each row alone
+/// (attention heads, appended rows), else of the whole. A row of zeros, an infinity and a NaN must be met
+/// exactly.
+Comparison compare(std::span<const double> expected, const Tensor &found, int64_t row, bool byRow,
+                   Tolerance tolerance);
+
+/// Index of element `i`: "[0, 17]".
+std::string indexText(int64_t i, const std::vector<int64_t> &shape);
+
+} // namespace cfc

@@ -1,0 +1,295 @@
+//===- Inputs.cpp - Tensors that a command line names ---------------------===//
+#include "tools/lib/Inputs.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Npy.h"
+#include "tools/lib/Safetensors.h"
+#include "tools/lib/Suggest.h"
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+
+using namespace cfc;
+
+namespace {
+/// One value of --input, taken apart. An empty name: every tensor that nothing else names.
+struct InputArgument {
+  std::string text, name;
+  bool random = false;
+  std::optional<uint64_t> seed;
+  std::string file, key;
+};
+} // namespace
+
+/// Splits FILE.safetensors:KEY, where FILE may hold colons too.
+static void splitKey(InputArgument &argument, const std::string &source) {
+  argument.file = source;
+  for (std::string_view extension : {".safetensors.index.json:", ".safetensors:"}) {
+    size_t at = source.find(extension);
+    if (at == std::string::npos)
+      continue;
+    argument.file = source.substr(0, at + extension.size() - 1);
+    argument.key = source.substr(at + extension.size());
+    return;
+  }
+}
+
+static InputArgument parseArgument(const std::string &text) {
+  InputArgument argument;
+  argument.text = text;
+  std::string source = text;
+  size_t equals = text.find('=');
+  if (equals != std::string::npos) {
+    argument.name = text.substr(0, equals);
+    source = text.substr(equals + 1);
+  }
+  argument.random = source == "random" || source.rfind("random:", 0) == 0;
+  if (equals == 0 || source.empty() || (argument.name.empty() && !argument.random))
+    badInput("",
+             "--input {}: expected NAME=FILE.npy, NAME=FILE.safetensors[:KEY], NAME=random[:SEED] or "
+             "random[:SEED]",
+             text);
+  if (!argument.random) {
+    splitKey(argument, source);
+    return argument;
+  }
+  if (source.size() > 6) {
+    uint64_t seed = 0;
+    auto [end, error] = std::from_chars(source.data() + 7, source.data() + source.size(), seed);
+    if (error != std::errc() || end != source.data() + source.size())
+      badInput("", "--input {}: the seed must be an integer of at least 0", text);
+    argument.seed = seed;
+  }
+  return argument;
+}
+
+void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptions &random) {
+  if (spec.isCache()) {
+    for (const char *part : {".k", ".v"}) {
+      Tensor tensor(spec.type, {spec.heads, random.capacity, spec.dim});
+      fillRandom(tensor, random.seed, spec.name + part, distributionFor(spec.role, tensor.shape));
+      tensors.insert_or_assign(spec.name + part, std::move(tensor));
+    }
+    return;
+  }
+  Tensor tensor(spec.type, spec.shape);
+  if (spec.role == DataRole::Position || spec.role == DataRole::Slot || spec.role == DataRole::Length)
+    fillRandom(tensor, random.seed, spec.name, {double(random.length), 0});
+  else if (spec.role == DataRole::RopeTable)
+    fillRopeTable(tensor);
+  else
+    fillRandom(tensor, random.seed, spec.name, distributionFor(spec.role, spec.shape));
+  tensors.insert_or_assign(spec.name, std::move(tensor));
+}
+
+/// Whether every element survives the conversion.
+static std::optional<Tensor> convertExactly(const Tensor &tensor, DType type) {
+  Tensor result(type, tensor.shape);
+  for (int64_t i = 0, n = tensor.elements(); i < n; ++i) {
+    double value = tensor.get(i);
+    result.set(i, value);
+    if (result.get(i) != value && !std::isnan(value))
+      return std::nullopt;
+  }
+  return result;
+}
+
+static std::string castHint(DType wanted, DType found) {
+  if (wanted == DType::bf16)
+    return "; save it as bfloat16 in a safetensors file, or as float32 values that bfloat16 holds exactly";
+  if (isFloat(wanted) != isFloat(found))
+    return "";
+  const char *numpy = wanted == DType::f16   ? "float16"
+                      : wanted == DType::f32 ? "float32"
+                      : wanted == DType::f64 ? "float64"
+                      : wanted == DType::i32 ? "int32"
+                                             : "int64";
+  return fmt::format("; convert it: a.astype(numpy.{})", numpy);
+}
+
+/// The tensor as the spec wants it; `name` is the spec's, with .k or .v for a cache.
+static Tensor checked(Tensor tensor, const InputSpec &spec, const std::string &name,
+                      const std::string &where) {
+  // numpy has no bfloat16: float32 files are read where nothing is lost.
+  if (spec.type == DType::bf16 && tensor.type == DType::f32)
+    if (auto exact = convertExactly(tensor, DType::bf16))
+      tensor = std::move(*exact);
+  std::vector<int64_t> shape = spec.shape;
+  if (spec.isCache()) {
+    int64_t tokens = tensor.shape.size() == 3 ? tensor.shape[1] : 0;
+    shape = {spec.heads, std::max<int64_t>(tokens, 1), spec.dim};
+    if (tensor.shape != shape)
+      badInput(where, "\"{}\" must have the shape [{} heads, tokens, {}], at least one token; it has {}",
+               name, spec.heads, spec.dim, shapeText(tensor.shape));
+  }
+  if (tensor.shape != shape)
+    badInput(where, "\"{}\" must be {}; it is {}", name, typeText(spec.type, shape),
+             typeText(tensor.type, tensor.shape));
+  if (tensor.type != spec.type)
+    badInput(where, "\"{}\" must be {}; it is {}{}", name, typeText(spec.type, shape),
+             typeText(tensor.type, tensor.shape), castHint(spec.type, tensor.type));
+  return tensor;
+}
+
+static Tensor readFile(const InputArgument &argument) {
+  if (argument.file.ends_with(".npy"))
+    return readNpy(argument.file);
+  if (argument.file.ends_with(".safetensors.index.json")) {
+    if (argument.key.empty())
+      badInput("", "--input {}: name a tensor of the checkpoint: {}:KEY", argument.text, argument.file);
+    return Checkpoint(argument.file).get(argument.key);
+  }
+  if (!argument.file.ends_with(".safetensors"))
+    badInput("", "--input {}: the file must end in .npy or .safetensors", argument.text);
+  SafetensorsFile file(argument.file);
+  if (!argument.key.empty())
+    return file.get(argument.key);
+  if (!file.contains(argument.name) && file.keys().size() == 1)
+    return file.get(file.keys()[0]);
+  return file.get(argument.name);
+}
+
+namespace {
+/// Collects tensors for specs and remembers which are there.
+class Resolver {
+public:
+  Resolver(const std::vector<InputSpec> &specs, const RandomOptions &random) : specs(specs), random(random) {
+    for (const InputSpec &spec : specs) {
+      if (spec.isCache()) {
+        names.push_back(spec.name + ".k");
+        names.push_back(spec.name + ".v");
+        specOf[names.back()] = specOf[spec.name + ".k"] = &spec;
+      } else {
+        names.push_back(spec.name);
+        specOf[spec.name] = &spec;
+      }
+    }
+  }
+
+  void add(const InputArgument &argument) {
+    auto it = specOf.find(argument.name);
+    if (it == specOf.end()) {
+      const InputSpec *cache = cacheNamed(argument.name);
+      if (cache && argument.random) {
+        if (tensors.count(cache->name + ".k") || tensors.count(cache->name + ".v"))
+          badInput("", "--input {}: \"{}\" is given twice", argument.text, argument.name);
+        return addRandom(tensors, *cache, randomFor(argument));
+      }
+      if (cache)
+        badInput("", "--input {}: \"{}\" is a cache: give its two tensors as {}.k and {}.v", argument.text,
+                 argument.name, argument.name, argument.name);
+      badInput("", "--input {}: there is no tensor \"{}\"{}", argument.text, argument.name,
+               didYouMean(argument.name, names));
+    }
+    if (tensors.count(argument.name))
+      badInput("", "--input {}: \"{}\" is given twice", argument.text, argument.name);
+    if (!argument.random) {
+      tensors[argument.name] = checked(readFile(argument), *it->second, argument.name, argument.file);
+      return;
+    }
+    TensorMap made;
+    addRandom(made, *it->second, randomFor(argument));
+    tensors[argument.name] = made.at(argument.name);
+  }
+
+  void addWeights(const std::string &path) {
+    Checkpoint checkpoint(path);
+    bool used = false;
+    for (const std::string &name : names) {
+      if (!checkpoint.contains(name))
+        continue;
+      used = true;
+      if (!tensors.count(name))
+        tensors[name] = checked(checkpoint.get(name), *specOf[name], name, path);
+    }
+    if (!used && !names.empty()) {
+      std::vector<std::string> keys = checkpoint.keys();
+      badInput(path, "holds no tensor of this graph; it has {}{}",
+               keys.empty() ? "none at all" : "\"" + keys[0] + "\"" + (keys.size() > 1 ? ", …" : ""),
+               "; a tensor's name is its argument's, or the argument's attribute attn.name");
+    }
+    weights = &path;
+    weightKeys = checkpoint.keys();
+  }
+
+  void fillRest(const InputArgument &argument) {
+    for (const InputSpec &spec : specs) {
+      bool first = tensors.count(spec.isCache() ? spec.name + ".k" : spec.name);
+      bool second = !spec.isCache() || tensors.count(spec.name + ".v");
+      if (!first && (!spec.isCache() || !second))
+        addRandom(tensors, spec, randomFor(argument));
+    }
+  }
+
+  TensorMap finish() {
+    for (const std::string &name : names)
+      if (!tensors.count(name)) {
+        std::string nearest = weights ? nearestName(name, weightKeys) : "";
+        badInput("", "the tensor \"{}\" ({}) is missing: give it with --input {}=FILE.npy{}{}", name,
+                 describe(name), name,
+                 weights ? fmt::format(" ({} has no \"{}\"{})", *weights, name,
+                                       nearest.empty() ? "" : "; the nearest is \"" + nearest + "\"")
+                         : "",
+                 ", or all that are not named with --input random");
+      }
+    for (const InputSpec &spec : specs)
+      if (spec.isCache()) {
+        const Tensor &k = tensors.at(spec.name + ".k"), &v = tensors.at(spec.name + ".v");
+        if (k.shape != v.shape)
+          badInput("", "\"{}.k\" has the shape {}, \"{}.v\" {}: both must have the same number of tokens",
+                   spec.name, shapeText(k.shape), spec.name, shapeText(v.shape));
+      }
+    return std::move(tensors);
+  }
+
+private:
+  RandomOptions randomFor(const InputArgument &argument) const {
+    RandomOptions result = random;
+    result.seed = argument.seed.value_or(random.seed);
+    return result;
+  }
+  const InputSpec *cacheNamed(const std::string &name) const {
+    for (const InputSpec &spec : specs)
+      if (spec.isCache() && spec.name == name)
+        return &spec;
+    return nullptr;
+  }
+  std::string describe(const std::string &name) {
+    const InputSpec &spec = *specOf[name];
+    return spec.isCache()
+               ? fmt::format("[{} heads, tokens, {}] of {}", spec.heads, spec.dim, nameOf(spec.type))
+               : typeText(spec.type, spec.shape);
+  }
+
+  const std::vector<InputSpec> &specs;
+  const RandomOptions &random;
+  std::vector<std::string> names;
+  std::map<std::string, const InputSpec *> specOf;
+  TensorMap tensors;
+  const std::string *weights = nullptr;
+  std::vector<std::string> weightKeys;
+};
+} // namespace
+
+TensorMap cfc::resolveInputs(const std::vector<InputSpec> &specs, const InputOptions &options,
+                             const RandomOptions &random) {
+  Resolver resolver(specs, random);
+  std::optional<InputArgument> rest;
+  for (const std::string &text : options.inputs) {
+    InputArgument argument = parseArgument(text);
+    if (!argument.name.empty()) {
+      resolver.add(argument);
+      continue;
+    }
+    if (rest)
+      badInput("", "--input {}: \"random\" without a name is given twice", text);
+    rest = argument;
+  }
+  if (!options.weights.empty())
+    resolver.addWeights(options.weights);
+  if (options.inputs.empty() && options.weights.empty())
+    rest = InputArgument();
+  if (rest)
+    resolver.fillRest(*rest);
+  return resolver.finish();
+}

@@ -1,0 +1,57 @@
+//===- Inputs.h - Tensors that a command line names -----------------------===//
+//
+//   --input NAME=FILE.npy | FILE.safetensors[:KEY] | random[:SEED]
+//   --input random[:SEED]           every tensor that nothing else names
+//   --weights DIR | FILE.safetensors   keys are tensor names
+//
+// A cache NAME is given as two tensors NAME.k and NAME.v of shape [heads, tokens, dim];
+// the number of tokens is its capacity.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "tools/lib/Random.h"
+#include "tools/lib/Tensor.h"
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cfc {
+
+/// A tensor that a program wants before it runs.
+struct InputSpec {
+  std::string name;
+  DType type = DType::f16;
+  DataRole role = DataRole::Activation;
+  std::vector<int64_t> shape;   ///< of a tensor
+  int64_t heads = 0, dim = 0;   ///< of a cache
+  std::optional<int64_t> bound; ///< largest value of a length (tokens)
+  bool isCache() const { return role == DataRole::Cache; }
+};
+
+/// What the command line said.
+struct InputOptions {
+  std::vector<std::string> inputs; ///< values of --input
+  std::string weights;             ///< value of --weights, or empty
+};
+
+/// What random data means where it depends on the request.
+struct RandomOptions {
+  uint64_t seed = 0;
+  int64_t length = 0;   ///< tokens in the cache: also the position and the slot of the new one
+  int64_t capacity = 0; ///< tokens that a random cache has room for: more than `length`
+};
+
+/// Tensors by name; caches as NAME.k and NAME.v.
+using TensorMap = std::map<std::string, Tensor>;
+
+/// Every tensor of `specs`, from where the options say. Throws Failure (2) for a name that no spec has (the
+/// nearest is named), one that is given twice or not at all, and a tensor of another type or shape, naming
+/// the file and both.
+TensorMap resolveInputs(const std::vector<InputSpec> &specs, const InputOptions &options,
+                        const RandomOptions &random);
+
+/// Random data for one spec: one tensor, or NAME.k and NAME.v, added to `tensors`.
+void addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptions &random);
+
+} // namespace cfc

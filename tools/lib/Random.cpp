@@ -1,0 +1,97 @@
+//===- Random.cpp - Seeded test data --------------------------------------===//
+#include "tools/lib/Random.h"
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+using namespace cfc;
+
+Distribution cfc::distributionFor(DataRole role, const std::vector<int64_t> &shape) {
+  switch (role) {
+  case DataRole::Weight:
+    return {0, shape.empty() || shape.back() == 0 ? 1 : 1 / std::sqrt(double(shape.back()))};
+  case DataRole::Bias:
+    return {0, 0.1};
+  case DataRole::Gain:
+    return {1, 0.1};
+  default:
+    return {0, 1};
+  }
+}
+
+/// The finaliser of splitmix64: every bit of the result depends on every bit of the argument.
+static inline uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+static uint64_t keyOf(uint64_t seed, std::string_view name) {
+  uint64_t key = mix(seed + 0x9e3779b97f4a7c15);
+  for (char c : name)
+    key = mix(key + uint8_t(c) + 0x9e3779b97f4a7c15);
+  return key;
+}
+
+/// Runs body(begin, end) over parts of [0, n) on all cores.
+template <typename Body> static void parallelFor(int64_t n, Body body) {
+  int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 16);
+  threads = std::min(threads, n / 65536 + 1);
+  std::vector<std::thread> pool;
+  for (int64_t t = 1; t < threads; ++t)
+    pool.emplace_back(body, n * t / threads, n * (t + 1) / threads);
+  body(0, n / threads);
+  for (std::thread &thread : pool)
+    thread.join();
+}
+
+template <typename Store>
+static void generate(int64_t n, uint64_t key, Distribution distribution, Store store) {
+  // The sum of four uniform 16-bit numbers has mean 131070 and deviation sqrt((2^32 - 1) / 3).
+  float scale = float(distribution.deviation / std::sqrt(4294967295.0 / 3));
+  float mean = float(distribution.mean);
+  parallelFor(n, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      uint64_t h = mix(key + uint64_t(i) * 0x9e3779b97f4a7c15);
+      int32_t sum =
+          int32_t(h & 0xffff) + int32_t(h >> 16 & 0xffff) + int32_t(h >> 32 & 0xffff) + int32_t(h >> 48);
+      store(i, mean + float(sum - 131070) * scale);
+    }
+  });
+}
+
+void cfc::fillRandom(Tensor &tensor, uint64_t seed, std::string_view name, Distribution distribution) {
+  int64_t n = tensor.elements();
+  uint64_t key = keyOf(seed, name);
+  switch (tensor.type) {
+  case DType::f16:
+    return generate(n, key, distribution,
+                    [p = tensor.as<uint16_t>()](int64_t i, float x) { p[i] = floatToF16(x); });
+  case DType::bf16:
+    return generate(n, key, distribution,
+                    [p = tensor.as<uint16_t>()](int64_t i, float x) { p[i] = floatToBF16(x); });
+  case DType::f32:
+    return generate(n, key, distribution, [p = tensor.as<float>()](int64_t i, float x) { p[i] = x; });
+  case DType::f64:
+    return generate(n, key, distribution, [p = tensor.as<double>()](int64_t i, float x) { p[i] = x; });
+  case DType::i32:
+  case DType::i64:
+    for (int64_t i = 0; i < n; ++i)
+      tensor.set(i, std::round(distribution.mean));
+  }
+}
+
+void cfc::fillRopeTable(Tensor &table, double base) {
+  int64_t width = table.shape.back(), half = width / 2, rows = width ? table.elements() / width : 0;
+  std::vector<double> frequency(static_cast<size_t>(half));
+  for (int64_t i = 0; i < half; ++i)
+    frequency[size_t(i)] = std::pow(base, -2.0 * double(i) / double(width));
+  parallelFor(rows * half, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      int64_t row = k / half, i = k % half;
+      double angle = double(row) * frequency[size_t(i)];
+      table.set(row * width + i, std::cos(angle));
+      table.set(row * width + half + i, std::sin(angle));
+    }
+  });
+}

@@ -1,0 +1,41 @@
+//===- Random.h - Seeded test data ----------------------------------------===//
+//
+// Element i of a tensor is a function of (seed, the tensor's name, i) alone: a
+// 64-bit hash of the three, whose four 16-bit parts are added. The sum has a
+// bell shape of 3.46 standard deviations on either side, and as only integers
+// and one product are involved, every machine makes the same bits.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "tools/lib/Tensor.h"
+#include <string_view>
+
+namespace cfc {
+
+/// What a tensor is used for, which decides what plausible random data is.
+enum class DataRole { Activation, Weight, Bias, Gain, RopeTable, Position, Slot, Length, Cache };
+
+/// Mean and standard deviation of random data.
+///
+///   | role       | mean | deviation   | so that                                                          |
+///   |------------|------|-------------|------------------------------------------------------------------|
+///   | Activation | 0    | 1           |                                                                  |
+///   | Weight     | 0    | 1/sqrt(in)  | a normed row times it has unit variance: q, k, v too             |
+///   | Bias       | 0    | 0.1         |                                                                  |
+///   | Gain       | 1    | 0.1         | a missing gain shows                                             |
+///   | Cache      | 0    | 1           | with q, k of unit variance and scale 1/sqrt(dim), logits have    |
+///   |            |      |             | deviation 1: one lost token, tile or head shows in the result    |
+///
+/// `shape` is the tensor's; a weight is [out, in].
+struct Distribution {
+  double mean = 0, deviation = 1;
+};
+Distribution distributionFor(DataRole role, const std::vector<int64_t> &shape);
+
+/// Fills a float tensor, on all cores. Integers get mean rounded, deviation ignored.
+void fillRandom(Tensor &tensor, uint64_t seed, std::string_view name, Distribution distribution);
+
+/// Row p is cos(p w_i) | sin(p w_i), w_i = base^(-2 i / width).
+void fillRopeTable(Tensor &table, double base = 10000);
+
+} // namespace cfc
