@@ -1,0 +1,61 @@
+//===- Pipeline.h - From a graph to cubins --------------------------------===//
+//
+// The whole compiler as one call. Tools and the emulator's tests use it; what
+// they print, write or run is up to them.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "runtime/src/Manifest.h"
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mlir {
+class DialectRegistry;
+}
+
+namespace cfc {
+
+/// How far to go. Each stage includes those before it.
+enum class Stage { Plan, Kernel, Simt, Llvm, Ptx, Cubin };
+
+struct CompileOptions {
+  /// The instruction set.
+  std::string target = "sm_90a";
+  /// The numbers that the planner uses: a name ("h200"), a machine description as JSON, or "" for the target's usual
+  /// machine.
+  std::string machine;
+  /// "auto", "random:SEED", or a plan's text. `planName` is the file it came from, for diagnostics.
+  std::string plan = "auto", planName = "plan";
+  /// Bounds and sizes that the graph leaves open: NAME and VALUE.
+  std::vector<std::pair<std::string, std::string>> sets;
+  bool deterministic = true;
+  Stage last = Stage::Cubin;
+  /// The ptxas to use; "": $CFC_PTXAS, PATH, the usual places.
+  std::string ptxas;
+  /// Where (phase, milliseconds) go for `-v`; may be null.
+  std::vector<std::pair<std::string, double>> *times = nullptr;
+};
+
+/// What the stages made. Fields behind the last stage are empty.
+struct CompiledGraph {
+  /// The source, and what each stage made of a copy of it. A source in the kernel dialect has no `attn`.
+  mlir::OwningOpRef<mlir::ModuleOp> attn, kernel, simt;
+  std::string planText;
+  /// Names, shapes and the table from stage Simt on; the cubins' part is complete after stage Cubin.
+  runtime::Manifest manifest;
+  std::string llvm, ptx;
+  std::vector<std::string> cubins;
+};
+
+/// Compiles a module with one attn.graph, or with kernel.funcs. What is wrong is reported through the context's
+/// diagnostics; `exitCode` is then the one that a command ends with (2: bad input, 3: this target or machine cannot,
+/// 4: an internal error or a tool that failed).
+mlir::FailureOr<CompiledGraph> compile(mlir::ModuleOp source, const CompileOptions &options, int &exitCode);
+
+/// Adds every dialect that `compile` may create.
+void registerPipelineDialects(mlir::DialectRegistry &registry);
+
+} // namespace cfc
