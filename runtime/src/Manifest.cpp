@@ -1,0 +1,176 @@
+//===- Manifest.cpp - What a bundle says about itself -----------------------===//
+//
+// Names of the enumerations, sizes, and the manifest's way out to JSON. Reading is in ManifestReader.cpp.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/src/Manifest.h"
+#include <nlohmann/json.hpp>
+
+namespace cfc::runtime {
+
+using Json = nlohmann::ordered_json;
+
+const char *name(cfc_dtype dtype) {
+  switch (dtype) {
+  case CFC_F16:
+    return "f16";
+  case CFC_BF16:
+    return "bf16";
+  case CFC_F32:
+    return "f32";
+  case CFC_I32:
+    return "i32";
+  case CFC_I64:
+    return "i64";
+  }
+  return "unknown";
+}
+
+const char *name(Role role) {
+  switch (role) {
+  case Role::Input:
+    return "input";
+  case Role::Weight:
+    return "weight";
+  case Role::InOut:
+    return "inout";
+  case Role::Output:
+    return "output";
+  }
+  return "unknown";
+}
+
+const char *name(Field field) {
+  switch (field) {
+  case Field::Pointer:
+    return "pointer";
+  case Field::KPointer:
+    return "k_pointer";
+  case Field::VPointer:
+    return "v_pointer";
+  case Field::StrideHead:
+    return "stride_head";
+  case Field::StrideToken:
+    return "stride_token";
+  case Field::Capacity:
+    return "capacity";
+  }
+  return "unknown";
+}
+
+std::optional<cfc_dtype> dtypeFromName(std::string_view text) {
+  for (cfc_dtype dtype : {CFC_F16, CFC_BF16, CFC_F32, CFC_I32, CFC_I64})
+    if (text == name(dtype))
+      return dtype;
+  return std::nullopt;
+}
+
+uint64_t elementBytes(cfc_dtype dtype) {
+  switch (dtype) {
+  case CFC_F16:
+  case CFC_BF16:
+    return 2;
+  case CFC_F32:
+  case CFC_I32:
+    return 4;
+  case CFC_I64:
+    return 8;
+  }
+  return 1;
+}
+
+uint64_t rowOrTensorBytes(const TensorSpec &tensor) {
+  uint64_t elements = tensor.kind == TensorKind::KvCache ? tensor.dim : 1;
+  for (int64_t extent : tensor.shape)
+    elements *= extent;
+  return elements * elementBytes(tensor.dtype);
+}
+
+const std::vector<Field> &tableFields(TensorKind kind) {
+  static const std::vector<Field> tensor = {Field::Pointer};
+  static const std::vector<Field> cache = {Field::KPointer, Field::VPointer, Field::StrideHead,
+                                           Field::StrideToken, Field::Capacity};
+  return kind == TensorKind::KvCache ? cache : tensor;
+}
+
+std::optional<Target> parseTarget(std::string_view text) {
+  if (!text.starts_with("sm_"))
+    return std::nullopt;
+  text.remove_prefix(3);
+  bool exact = text.ends_with('a');
+  if (exact)
+    text.remove_suffix(1);
+  if (text.size() < 2 || text.size() > 3 || text.find_first_not_of("0123456789") != text.npos)
+    return std::nullopt;
+  int number = 0;
+  for (char digit : text)
+    number = number * 10 + (digit - '0');
+  return Target{number / 10, number % 10, exact};
+}
+
+static Json tensorJson(const TensorSpec &tensor) {
+  bool cache = tensor.kind == TensorKind::KvCache;
+  Json json = {{"name", tensor.name},
+               {"kind", cache ? "kv_cache" : "tensor"},
+               {"role", name(tensor.role)},
+               {"dtype", name(tensor.dtype)}};
+  if (cache) {
+    json["heads"] = tensor.heads;
+    json["dim"] = tensor.dim;
+  } else {
+    json["shape"] = tensor.shape;
+  }
+  if (tensor.bound)
+    json["bound"] = *tensor.bound;
+  json["align"] = tensor.align;
+  return json;
+}
+
+static Json kernelJson(const KernelSpec &kernel) {
+  return {{"name", kernel.name},
+          {"cubin", kernel.cubin},
+          {"threads", kernel.threads},
+          {"cluster", kernel.cluster},
+          {"clusters", kernel.clusters},
+          {"shared_bytes", kernel.sharedBytes},
+          {"ctas_per_sm", kernel.ctasPerSm},
+          {"non_portable", kernel.nonPortable}};
+}
+
+static Json graphJson(const GraphSpec &graph) {
+  Json json;
+  json["name"] = graph.name;
+  json["tensors"] = Json::array();
+  for (const TensorSpec &tensor : graph.tensors)
+    json["tensors"].push_back(tensorJson(tensor));
+  json["table"] = Json::array();
+  for (const TableEntry &entry : graph.table)
+    json["table"].push_back({{"tensor", graph.tensors.at(entry.tensor).name}, {"field", name(entry.field)}});
+  json["workspace"] = {{"bytes", graph.workspace.bytes},
+                       {"zero_bytes", graph.workspace.zeroBytes},
+                       {"align", graph.workspace.align}};
+  json["variants"] = Json::array();
+  for (const VariantSpec &variant : graph.variants) {
+    Json kernels = Json::array();
+    for (const KernelSpec &kernel : variant.kernels)
+      kernels.push_back(kernelJson(kernel));
+    json["variants"].push_back({{"plan_hash", variant.planHash}, {"kernels", kernels}});
+  }
+  return json;
+}
+
+std::string toJson(const Manifest &manifest) {
+  Json json = {{"schema", kSchema},
+               {"compiler", manifest.compiler},
+               {"target", manifest.target},
+               {"ptx", manifest.ptx},
+               {"ptxas", manifest.ptxas},
+               {"driver_min", manifest.driverMin},
+               {"simt_digest", manifest.simtDigest}};
+  json["graphs"] = Json::array();
+  for (const GraphSpec &graph : manifest.graphs)
+    json["graphs"].push_back(graphJson(graph));
+  return json.dump(1);
+}
+
+} // namespace cfc::runtime

@@ -1,0 +1,106 @@
+//===- Manifest.h - What a bundle says about itself -------------*- C++ -*-===//
+//
+// The manifest of docs/design.md as structs, read from JSON with every check that needs no device, and
+// written back. The compiler fills in a Manifest and calls toJson; the runtime calls parseManifest.
+//
+//===----------------------------------------------------------------------===//
+#ifndef CFC_RUNTIME_SRC_MANIFEST_H
+#define CFC_RUNTIME_SRC_MANIFEST_H
+
+#include "runtime/src/Error.h"
+#include <cstdint>
+#include <optional>
+
+namespace cfc::runtime {
+
+/// The schema that this runtime reads and writes.
+inline constexpr int64_t kSchema = 1;
+
+enum class TensorKind { Tensor, KvCache };
+enum class Role { Input, Weight, InOut, Output };
+enum class Field { Pointer, KPointer, VPointer, StrideHead, StrideToken, Capacity };
+
+struct TensorSpec {
+  std::string name;
+  TensorKind kind = TensorKind::Tensor;
+  Role role = Role::Input;
+  cfc_dtype dtype = CFC_F16;
+  std::vector<int64_t> shape;   ///< of a tensor
+  int64_t heads = 0, dim = 0;   ///< of a cache
+  std::optional<int64_t> bound; ///< of lengths: the largest value (tokens)
+  uint64_t align = 1;           ///< bytes
+};
+
+struct TableEntry {
+  size_t tensor = 0; ///< index into GraphSpec::tensors
+  Field field = Field::Pointer;
+};
+
+struct WorkspaceSpec {
+  uint64_t bytes = 0, zeroBytes = 0, align = 1;
+};
+
+struct KernelSpec {
+  std::string name;
+  uint32_t cubin = 0;       ///< section cubin.N
+  uint32_t threads = 1;     ///< a CTA
+  uint32_t cluster = 1;     ///< CTAs a cluster
+  uint32_t clusters = 1;    ///< clusters that have work
+  uint32_t sharedBytes = 0; ///< dynamic shared memory a CTA
+  uint32_t ctasPerSm = 1;
+  bool nonPortable = false; ///< cluster size above 8
+};
+
+struct VariantSpec {
+  std::string planHash;
+  std::vector<KernelSpec> kernels; ///< in launch order
+};
+
+struct GraphSpec {
+  std::string name;
+  std::vector<TensorSpec> tensors;
+  std::vector<TableEntry> table;
+  WorkspaceSpec workspace;
+  std::vector<VariantSpec> variants; ///< best first
+};
+
+struct Manifest {
+  std::string compiler, target, ptx, ptxas;
+  int32_t driverMin = 0; ///< as cuDriverGetVersion counts: 12000 is CUDA 12.0
+  std::string simtDigest;
+  std::vector<GraphSpec> graphs;
+};
+
+/// The instruction set `sm_90a` as numbers. `exact`: runs on that compute capability only.
+struct Target {
+  int major = 0, minor = 0;
+  bool exact = false;
+};
+
+/// Reads `sm_NN` or `sm_NNa`; nothing for any other text.
+std::optional<Target> parseTarget(std::string_view text);
+
+/// Reads and checks a manifest. Throws Error: CFC_UNSUPPORTED_VERSION for a newer schema, else
+/// CFC_INVALID_BUNDLE.
+Manifest parseManifest(std::string_view json);
+
+/// The manifest as JSON, in the order of docs/design.md.
+std::string toJson(const Manifest &manifest);
+
+const char *name(cfc_dtype dtype);
+const char *name(Role role);
+const char *name(Field field);
+std::optional<cfc_dtype> dtypeFromName(std::string_view text);
+
+/// Bytes of one element.
+uint64_t elementBytes(cfc_dtype dtype);
+/// Bytes of a tensor's elements, or of one token of one head of a cache. parseManifest makes sure that they
+/// fit.
+uint64_t rowOrTensorBytes(const TensorSpec &tensor);
+
+/// The fields of a tensor in table order.
+const std::vector<Field> &tableFields(TensorKind kind);
+
+} // namespace cfc::runtime
+
+#endif // CFC_RUNTIME_SRC_MANIFEST_H

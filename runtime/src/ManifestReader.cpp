@@ -1,0 +1,253 @@
+//===- ManifestReader.cpp - JSON to Manifest --------------------------------===//
+//
+// Every value is checked where it is read, and named by its path (graphs[0].tensors[2].align) when it is
+// wrong: a bundle whose digests are right may still have been written by something else. What is accepted
+// here never makes later code overflow or index outside of an array.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/src/Manifest.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace cfc::runtime {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMaxDepth = 32;
+/// Sizes above this are taken for garbage; it keeps sums of a few of them far from overflow.
+constexpr int64_t kMaxBytes = int64_t(1) << 48;
+
+/// A JSON value and its path.
+struct Node {
+  const Json &value;
+  std::string path;
+
+  template <class... Args> [[noreturn]] void wrong(fmt::format_string<Args...> text, Args &&...args) const {
+    fail(CFC_INVALID_BUNDLE, "manifest: {}: {}", path.empty() ? "top level" : path,
+         fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  Node at(const char *key) const {
+    if (!value.is_object())
+      wrong("is {}, not an object", value.type_name());
+    auto found = value.find(key);
+    if (found == value.end())
+      wrong("'{}' is missing", key);
+    return {*found, path.empty() ? key : fmt::format("{}.{}", path, key)};
+  }
+
+  bool has(const char *key) const { return value.is_object() && value.contains(key); }
+
+  std::vector<Node> items(size_t least) const {
+    if (!value.is_array())
+      wrong("is {}, not an array", value.type_name());
+    if (value.size() < least)
+      wrong("is empty");
+    std::vector<Node> nodes;
+    for (size_t i = 0; i < value.size(); ++i)
+      nodes.push_back({value[i], fmt::format("{}[{}]", path, i)});
+    return nodes;
+  }
+
+  int64_t integer(int64_t least, int64_t most) const {
+    if (!value.is_number_integer())
+      wrong("is {}, not an integer", value.type_name());
+    bool tooLarge = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t(INT64_MAX);
+    if (tooLarge || value.get<int64_t>() < least || value.get<int64_t>() > most)
+      wrong("{} is not in {} to {}", value.dump(), least, most);
+    return value.get<int64_t>();
+  }
+
+  uint64_t alignment() const {
+    int64_t align = integer(1, 4096);
+    if (align & (align - 1))
+      wrong("{} is not a power of two", align);
+    return align;
+  }
+
+  bool boolean() const {
+    if (!value.is_boolean())
+      wrong("is {}, not true or false", value.type_name());
+    return value.get<bool>();
+  }
+
+  std::string text() const {
+    if (!value.is_string())
+      wrong("is {}, not a string", value.type_name());
+    std::string text = value.get<std::string>();
+    if (text.size() > 1024)
+      wrong("is {} characters long", text.size());
+    if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 32 || c == 127; }))
+      wrong("contains control characters");
+    return text;
+  }
+
+  std::string nonEmptyText() const {
+    std::string result = text();
+    if (result.empty())
+      wrong("is empty");
+    return result;
+  }
+
+  template <class Enum> Enum oneOf(std::initializer_list<std::pair<const char *, Enum>> choices) const {
+    std::string word = text(), list;
+    for (const auto &[choice, result] : choices) {
+      if (word == choice)
+        return result;
+      list += fmt::format("{}'{}'", list.empty() ? "" : ", ", choice);
+    }
+    wrong("'{}' is none of {}", word, list);
+  }
+};
+
+int64_t multiply(const Node &node, int64_t a, int64_t b) {
+  int64_t product;
+  if (__builtin_mul_overflow(a, b, &product) || product > kMaxBytes)
+    node.wrong("the size is too large");
+  return product;
+}
+
+TensorSpec readTensor(const Node &node) {
+  TensorSpec tensor;
+  tensor.name = node.at("name").nonEmptyText();
+  tensor.kind =
+      node.at("kind").oneOf({std::pair{"tensor", TensorKind::Tensor}, {"kv_cache", TensorKind::KvCache}});
+  tensor.role = node.at("role").oneOf({std::pair{"input", Role::Input},
+                                       {"weight", Role::Weight},
+                                       {"inout", Role::InOut},
+                                       {"output", Role::Output}});
+  tensor.dtype = node.at("dtype").oneOf(
+      {std::pair{"f16", CFC_F16}, {"bf16", CFC_BF16}, {"f32", CFC_F32}, {"i32", CFC_I32}, {"i64", CFC_I64}});
+  tensor.align = node.at("align").alignment();
+  if (tensor.align < elementBytes(tensor.dtype))
+    node.at("align").wrong("{} is less than an element", tensor.align);
+  int64_t bytes = elementBytes(tensor.dtype);
+  if (tensor.kind == TensorKind::KvCache) {
+    tensor.heads = node.at("heads").integer(1, 1 << 20);
+    tensor.dim = node.at("dim").integer(1, 1 << 20);
+  } else {
+    for (const Node &extent : node.at("shape").items(0)) {
+      if (tensor.shape.size() == 16)
+        node.at("shape").wrong("has more than 16 extents");
+      tensor.shape.push_back(extent.integer(1, kMaxBytes));
+      bytes = multiply(extent, bytes, tensor.shape.back());
+    }
+  }
+  if (node.has("bound"))
+    tensor.bound = node.at("bound").integer(0, INT64_MAX);
+  return tensor;
+}
+
+std::vector<TableEntry> readTable(const Node &node, const GraphSpec &graph) {
+  std::vector<TableEntry> table;
+  std::set<std::pair<size_t, Field>> seen;
+  for (const Node &item : node.items(0)) {
+    std::string tensorName = item.at("tensor").text();
+    auto tensor = std::find_if(graph.tensors.begin(), graph.tensors.end(),
+                               [&](const TensorSpec &spec) { return spec.name == tensorName; });
+    if (tensor == graph.tensors.end())
+      item.at("tensor").wrong("there is no tensor '{}'", tensorName);
+    Field field = item.at("field").oneOf({std::pair{"pointer", Field::Pointer},
+                                          {"k_pointer", Field::KPointer},
+                                          {"v_pointer", Field::VPointer},
+                                          {"stride_head", Field::StrideHead},
+                                          {"stride_token", Field::StrideToken},
+                                          {"capacity", Field::Capacity}});
+    const std::vector<Field> &fields = tableFields(tensor->kind);
+    if (std::find(fields.begin(), fields.end(), field) == fields.end())
+      item.at("field").wrong("tensor '{}' has no field '{}'", tensorName, name(field));
+    size_t index = tensor - graph.tensors.begin();
+    if (!seen.insert({index, field}).second)
+      item.wrong("'{}' of tensor '{}' is listed twice", name(field), tensorName);
+    table.push_back({index, field});
+  }
+  return table;
+}
+
+WorkspaceSpec readWorkspace(const Node &node) {
+  WorkspaceSpec workspace;
+  workspace.bytes = node.at("bytes").integer(0, kMaxBytes);
+  workspace.zeroBytes = node.at("zero_bytes").integer(0, kMaxBytes);
+  workspace.align = node.at("align").alignment();
+  if (workspace.zeroBytes > workspace.bytes)
+    node.wrong("zero_bytes {} is more than bytes {}", workspace.zeroBytes, workspace.bytes);
+  return workspace;
+}
+
+KernelSpec readKernel(const Node &node) {
+  KernelSpec kernel;
+  kernel.name = node.at("name").nonEmptyText();
+  kernel.cubin = node.at("cubin").integer(0, 9999);
+  kernel.threads = node.at("threads").integer(1, 1024);
+  kernel.cluster = node.at("cluster").integer(1, 16);
+  kernel.clusters = node.at("clusters").integer(1, INT32_MAX / 16);
+  kernel.sharedBytes = node.at("shared_bytes").integer(0, 1 << 20);
+  kernel.ctasPerSm = node.at("ctas_per_sm").integer(1, 32);
+  kernel.nonPortable = node.at("non_portable").boolean();
+  if (kernel.cluster > 8 && !kernel.nonPortable)
+    node.wrong("a cluster of {} needs non_portable", kernel.cluster);
+  return kernel;
+}
+
+GraphSpec readGraph(const Node &node) {
+  GraphSpec graph;
+  graph.name = node.at("name").nonEmptyText();
+  std::set<std::string> names;
+  for (const Node &item : node.at("tensors").items(1)) {
+    graph.tensors.push_back(readTensor(item));
+    if (!names.insert(graph.tensors.back().name).second)
+      item.wrong("a second tensor '{}'", graph.tensors.back().name);
+  }
+  graph.table = readTable(node.at("table"), graph);
+  graph.workspace = readWorkspace(node.at("workspace"));
+  for (const Node &item : node.at("variants").items(1)) {
+    VariantSpec &variant = graph.variants.emplace_back();
+    variant.planHash = item.at("plan_hash").nonEmptyText();
+    for (const Node &kernel : item.at("kernels").items(1))
+      variant.kernels.push_back(readKernel(kernel));
+  }
+  return graph;
+}
+
+Json parseJson(std::string_view text) {
+  auto limitDepth = [](int depth, Json::parse_event_t, Json &) {
+    if (depth > kMaxDepth)
+      fail(CFC_INVALID_BUNDLE, "manifest: nested deeper than {} levels", kMaxDepth);
+    return true;
+  };
+  try {
+    return Json::parse(text.begin(), text.end(), limitDepth);
+  } catch (const Json::exception &error) {
+    fail(CFC_INVALID_BUNDLE, "manifest: not JSON: {}", error.what());
+  }
+}
+
+} // namespace
+
+Manifest parseManifest(std::string_view text) {
+  Json json = parseJson(text);
+  Node root{json, ""};
+  int64_t schema = root.at("schema").integer(1, INT64_MAX);
+  if (schema > kSchema)
+    fail(CFC_UNSUPPORTED_VERSION,
+         "the bundle's schema is {}, this runtime reads up to {}: use a newer cfc runtime, or compile again",
+         schema, kSchema);
+  Manifest manifest;
+  manifest.compiler = root.at("compiler").text();
+  manifest.target = root.at("target").nonEmptyText();
+  manifest.ptx = root.at("ptx").text();
+  manifest.ptxas = root.at("ptxas").text();
+  manifest.driverMin = root.at("driver_min").integer(0, INT32_MAX);
+  manifest.simtDigest = root.at("simt_digest").text();
+  std::set<std::string> names;
+  for (const Node &item : root.at("graphs").items(1)) {
+    manifest.graphs.push_back(readGraph(item));
+    if (!names.insert(manifest.graphs.back().name).second)
+      item.wrong("a second graph '{}'", manifest.graphs.back().name);
+  }
+  return manifest;
+}
+
+} // namespace cfc::runtime
