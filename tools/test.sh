@@ -35,8 +35,12 @@ done
 check_format() {
   local files=()
   mapfile -d '' -t files < <(git -C "$root" ls-files -z -- '*.h' '*.cpp')
-  (cd -- "$root" && clang-format-22 --dry-run --Werror "${files[@]}") ||
-    fail 1 "some files are not formatted: run clang-format-22 -i on them"
+  local log="$build/format.log"
+  mkdir -p -- "$build"
+  (cd -- "$root" && clang-format-22 --dry-run --Werror "${files[@]}" 2>"$log") || {
+    sed -n 's/:[0-9]*:[0-9]*: error:.*//p' "$log" | sort -u >&2
+    fail 1 "the files above are not formatted: run clang-format-22 -i on them ($log has the details)"
+  }
   say "${#files[@]} C++ files are formatted"
 }
 
