@@ -61,10 +61,13 @@ public:
   ParseResult operand(Operand &operand);
   // `[` operand, … `]`
   ParseResult operands(SmallVectorImpl<Operand> &list);
+  // Nothing, or operand, …
+  ParseResult optionalOperands();
   ParseResult attributes(ArrayRef<Field> fields);
   ParseResult results(ArrayRef<Type> inferred);
 
 private:
+  ParseResult resolve(const OpAsmParser::UnresolvedOperand &use, Operand &operand);
   ParseResult attribute(ArrayRef<Field> fields);
   FailureOr<Attribute> value(Field field);
   FailureOr<Attribute> style();
@@ -78,16 +81,31 @@ private:
 
 ParseResult OpReader::operand(Operand &operand) {
   OpAsmParser::UnresolvedOperand use;
-  if (parser.parseOperand(use))
+  return failure(parser.parseOperand(use) || resolve(use, operand));
+}
+
+ParseResult OpReader::optionalOperands() {
+  OpAsmParser::UnresolvedOperand use;
+  OptionalParseResult first = parser.parseOptionalOperand(use);
+  if (!first.has_value())
+    return success();
+  Operand operand;
+  if (*first || resolve(use, operand))
     return failure();
+  while (succeeded(parser.parseOptionalComma()))
+    if (this->operand(operand))
+      return failure();
+  return success();
+}
+
+ParseResult OpReader::resolve(const OpAsmParser::UnresolvedOperand &use, Operand &operand) {
   GraphScope *scope = GraphScope::current();
   if (!scope)
-    return error(use.location, "operations of attn are written inside attn.graph");
+    return error(use.location, "must be inside attn.graph");
   StringRef name = use.name.drop_front();
   Type type = scope->lookup(name, use.number);
   if (!type) {
-    InFlightDiagnostic diag = error(use.location, "no value ")
-                              << use.name << " is defined before this operation";
+    InFlightDiagnostic diag = error(use.location, "uses ") << use.name << ", which is not defined before it";
     if (StringRef near = scope->nearest(name); !near.empty() && near != name)
       diag << "; did you mean %" << near << "?";
     return diag;
@@ -112,7 +130,7 @@ ParseResult OpReader::attribute(ArrayRef<Field> fields) {
   if (parser.parseKeywordOrString(&name))
     return failure();
   if (state.attributes.get(name))
-    return error(loc, "attribute '") << name << "' is given twice";
+    return error(loc, "has '") << name << "' twice";
   const Field *field = llvm::find_if(fields, [&](const Field &f) { return f.name == name; });
   FailureOr<Attribute> attr;
   if (field != fields.end()) {
@@ -124,7 +142,7 @@ ParseResult OpReader::attribute(ArrayRef<Field> fields) {
       return failure();
   } else {
     SmallVector<StringRef> known = llvm::map_to_vector(fields, [](const Field &f) { return f.name; });
-    InFlightDiagnostic diag = error(loc, "'") << state.name << "' has no attribute '" << name << "'";
+    InFlightDiagnostic diag = error(loc, "has no attribute '") << name << "'";
     if (StringRef near = nearestName(name, known); !near.empty())
       diag << "; did you mean '" << near << "'?";
     else if (!known.empty())
@@ -152,8 +170,8 @@ FailureOr<Attribute> OpReader::value(Field field) {
   }
   if (auto number = dyn_cast<FloatAttr>(attr); number && field.form == Form::Number)
     return Attribute(builder.getF64FloatAttr(number.getValueAsDouble()));
-  error(loc, "'") << field.name << "' needs " << (field.form == Form::Number ? "a number" : "an integer")
-                  << ", not " << attr;
+  error(loc, "needs ") << (field.form == Form::Number ? "a number" : "an integer") << " as '" << field.name
+                       << "', not " << attr;
   return failure();
 }
 
@@ -164,10 +182,10 @@ FailureOr<Attribute> OpReader::style() {
     return failure();
   if (std::optional<RopeStyle> style = symbolizeRopeStyle(word))
     return Attribute(RopeStyleAttr::get(parser.getContext(), *style));
-  InFlightDiagnostic diag = error(loc, "unknown style '") << word << "'";
+  InFlightDiagnostic diag = error(loc, "has no style '") << word << "'";
   SmallVector<StringRef> known = {"half_split", "interleaved"};
   StringRef near = nearestName(word, known);
-  diag << (near.empty() ? "; half_split and interleaved exist" : "; did you mean '" + near.str() + "'?");
+  diag << (near.empty() ? "; it has half_split and interleaved" : "; did you mean '" + near.str() + "'?");
   return failure();
 }
 
@@ -179,7 +197,7 @@ ParseResult OpReader::results(ArrayRef<Type> inferred) {
     if (parser.parseTypeList(types))
       return failure();
     if (types.size() != inferred.size())
-      return error(loc, "") << types.size() << " types for " << inferred.size() << " results";
+      return error(loc, "has ") << types.size() << " types for " << inferred.size() << " results";
   } else {
     types.assign(inferred.begin(), inferred.end());
   }
@@ -191,7 +209,7 @@ ParseResult OpReader::results(ArrayRef<Type> inferred) {
     if (GraphScope *scope = GraphScope::current(); scope && !name.empty())
       scope->define(name, number, type);
   }
-  if (parser.getNumResults() == types.size())
+  if (!names.empty() && !names.front().empty())
     state.attributes.set(kNamesAttr, parser.getBuilder().getStrArrayAttr(names));
   return success();
 }
@@ -201,16 +219,14 @@ static FailureOr<RankedTensorType> tensor(OpAsmParser &parser, const Operand &op
   auto type = dyn_cast<RankedTensorType>(operand.type);
   if (type && type.getRank() == rank)
     return type;
-  parser.emitError(operand.loc, "") << operand.name << " is " << operand.type << "; a tensor of " << rank
-                                    << (rank == 1 ? " dimension" : " dimensions") << " is needed here";
+  parser.emitError(operand.loc, "needs a tensor of ") << rank << (rank == 1 ? " dimension" : " dimensions")
+                                                      << " here; " << operand.name << " is " << operand.type;
   return failure();
 }
 
 ParseResult ReturnOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
-  Operand value;
-  return parser.parseCommaSeparatedList(AsmParser::Delimiter::OptionalParen,
-                                        [&]() -> ParseResult { return read.operand(value); });
+  return failure(read.optionalOperands() || read.attributes({}));
 }
 
 ParseResult RmsNormOp::parse(OpAsmParser &parser, OperationState &state) {
@@ -258,8 +274,7 @@ ParseResult RopeOp::parse(OpAsmParser &parser, OperationState &state) {
       read.attributes({{"style", Form::Style}}))
     return failure();
   if (values.size() < 2 || values.size() > 3)
-    return parser.emitError(loc, "rope takes one or two values and a table, not ")
-           << values.size() << " operands";
+    return parser.emitError(loc, "takes one or two values and a table, not ") << values.size() << " operands";
   values.pop_back(); // the table
   return read.results(llvm::map_to_vector(values, [](const Operand &value) { return value.type; }));
 }
@@ -272,9 +287,9 @@ ParseResult RopeTableOp::parse(OpAsmParser &parser, OperationState &state) {
   auto dim = dyn_cast_or_null<IntegerAttr>(state.attributes.get("dim"));
   auto positions = dyn_cast_or_null<IntegerAttr>(state.attributes.get("positions"));
   if (!dim || !positions)
-    return parser.emitError(loc, "a table needs {base, dim, positions}");
+    return parser.emitError(loc, "needs {base, dim, positions}");
   if (dim.getInt() < 1 || positions.getInt() < 1)
-    return parser.emitError(loc, "dim and positions must be positive");
+    return parser.emitError(loc, "needs dim and positions above 0");
   return read.results(ropeTableType(parser.getContext(), positions.getInt(), dim.getInt()));
 }
 
@@ -298,8 +313,7 @@ ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &state) {
   if (failed(type))
     return failure();
   if (!cacheType)
-    return parser.emitError(cache.loc, "")
-           << cache.name << " is " << cache.type << "; a cache is needed here";
+    return parser.emitError(cache.loc, "needs a cache here; ") << cache.name << " is " << cache.type;
   SmallVector<Type> types = {*type};
   if (parser.getNumResults() == 2)
     types.push_back(logSumExpType(*type, cacheType));
@@ -325,6 +339,8 @@ static void printAttribute(OpAsmPrinter &printer, NamedAttribute attr) {
     printer << stringifyRopeStyle(style.getValue());
   else if (auto integer = dyn_cast<IntegerAttr>(attr.getValue()); integer && integer.getType().isInteger(64))
     printer << integer.getInt();
+  else if (auto number = dyn_cast<FloatAttr>(attr.getValue()); number && number.getType().isF64())
+    printer.printAttributeWithoutType(attr.getValue()); // f64
   else
     printer.printAttribute(attr.getValue());
 }
@@ -346,6 +362,7 @@ static void printTail(OpAsmPrinter &printer, Operation *op) {
 void ReturnOp::print(OpAsmPrinter &printer) {
   if (!getValues().empty())
     printer << ' ' << getValues();
+  printTail(printer, *this);
 }
 
 void RmsNormOp::print(OpAsmPrinter &printer) {

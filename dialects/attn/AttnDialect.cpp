@@ -34,18 +34,20 @@ void AttnDialect::initialize() {
       >();
 }
 
+static ParseResult rejectOperation(OpAsmParser &parser, OperationState &state) {
+  SmallVector<StringRef> known;
+  for (RegisteredOperationName op : parser.getContext()->getRegisteredOperationsByDialect("attn"))
+    known.push_back(op.getStringRef());
+  StringRef wrong = state.name.getStringRef();
+  InFlightDiagnostic diag = parser.emitError(parser.getNameLoc(), "is unknown");
+  if (StringRef near = nearestName(wrong, known); !near.empty())
+    diag << "; did you mean '" << near << "'?";
+  return diag;
+}
+
 // Called only for operations that are not registered.
-std::optional<Dialect::ParseOpHook> AttnDialect::getParseOperationHook(StringRef name) const {
-  std::string wrong = name.str();
-  return ParseOpHook([wrong](OpAsmParser &parser, OperationState &) -> ParseResult {
-    SmallVector<StringRef> known;
-    for (RegisteredOperationName op : parser.getContext()->getRegisteredOperationsByDialect("attn"))
-      known.push_back(op.getStringRef());
-    auto diag = parser.emitError(parser.getNameLoc(), "unknown operation '") << wrong << "'";
-    if (StringRef near = nearestName(wrong, known); !near.empty())
-      diag << "; did you mean '" << near << "'?";
-    return failure();
-  });
+std::optional<Dialect::ParseOpHook> AttnDialect::getParseOperationHook(StringRef) const {
+  return ParseOpHook(rejectOperation);
 }
 
 //===-- Types -------------------------------------------------------------===//

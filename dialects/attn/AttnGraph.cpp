@@ -22,7 +22,7 @@ using namespace cfc::attn;
 static ParseResult nameArgument(OpAsmParser &parser, OpAsmParser::Argument &argument) {
   StringRef ssaName = argument.ssaName.name;
   if (ssaName.empty())
-    return parser.emitError(parser.getCurrentLocation(), "a graph's arguments need names, as in '%x: type'");
+    return parser.emitError(parser.getCurrentLocation(), "needs named arguments, as in '%x: type'");
   NamedAttrList attrs(argument.attrs);
   if (!attrs.get(kNameAttr))
     attrs.set(kNameAttr, parser.getBuilder().getStringAttr(ssaName.drop_front()));

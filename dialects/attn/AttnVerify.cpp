@@ -49,12 +49,20 @@ static LogicalResult verifyPerRow(Operation *op, Value value, StringRef what, in
                            << "; the activations have " << rows << (rows == 1 ? " row" : " rows");
 }
 
+// Weights are bound once; kernels load them before earlier work has finished.
+static LogicalResult verifyArgument(Operation *op, Value value) {
+  if (isa<BlockArgument>(value))
+    return success();
+  return op->emitOpError() << nameOr(value, "a weight")
+                           << " is computed; weights, biases and gains must be arguments of the graph";
+}
+
 LogicalResult RmsNormOp::verify() {
   int64_t size = getGain().getType().getDimSize(0);
   if (size != columns(getX()))
     return emitOpError() << nameOr(getGain(), "the gain") << " has " << size << " elements; a row of "
                          << nameOr(getX(), "the input") << " has " << columns(getX());
-  if (failed(verifyPositive(*this, "eps", getEps())))
+  if (failed(verifyPositive(*this, "eps", getEps())) || failed(verifyArgument(*this, getGain())))
     return failure();
   return verifyResultShapes(*this);
 }
@@ -78,6 +86,9 @@ LogicalResult LinearOp::verify() {
       return emitOpError() << nameOr(bias, "a bias") << " has " << size << " elements; "
                            << nameOr(weight, "its weight") << " has " << out << " outputs";
   }
+  for (Value operand : llvm::drop_begin(getOperands()))
+    if (failed(verifyArgument(*this, operand)))
+      return failure();
   return verifyResultShapes(*this);
 }
 

@@ -1,0 +1,323 @@
+//===- Reference.cpp - What an attn graph means, in float64 ----------------===//
+//
+// One function an operation. Values are vectors of double; weights and cache
+// rows are read where they lie, so that nothing large is converted twice.
+//
+//===----------------------------------------------------------------------===//
+#include "dialects/attn/Reference.h"
+#include "dialects/attn/ReferenceMath.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::attn;
+
+ElementKind cfc::attn::elementKind(Type element) {
+  if (element.isF16())
+    return ElementKind::F16;
+  if (element.isBF16())
+    return ElementKind::BF16;
+  if (element.isF32())
+    return ElementKind::F32;
+  return element.isInteger(32) ? ElementKind::I32 : ElementKind::I64;
+}
+
+namespace {
+
+class Evaluator {
+public:
+  Evaluator(const ReferenceInputs &inputs, unsigned threads) : inputs(inputs), threads(threads) {}
+  FailureOr<ReferenceResult> run(GraphOp graph);
+
+private:
+  LogicalResult bind(BlockArgument argument);
+  LogicalResult bindTensor(BlockArgument argument, StringRef name, ElementKind dtype,
+                           ArrayRef<int64_t> shape);
+  LogicalResult evaluateOp(Operation *op);
+
+  void rmsNorm(RmsNormOp op);
+  void linear(LinearOp op);
+  void rope(RopeOp op);
+  void ropeTable(RopeTableOp op);
+  LogicalResult kvAppend(KvAppendOp op);
+  LogicalResult attention(AttentionOp op);
+  void add(AddOp op);
+
+  const std::vector<double> &read(Value value);
+  const HostTensor &host(Value value) { return tensors.find(value)->second; }
+  const HostCache &hostCache(Value cache);
+  int64_t clamp(double value, int64_t most, StatusBits bit);
+  std::vector<double> &define(Value value);
+
+  const ReferenceInputs &inputs;
+  unsigned threads;
+  ReferenceResult out;
+  llvm::DenseMap<Value, HostTensor> tensors;
+  llvm::DenseMap<Value, HostCache> caches;
+  llvm::DenseMap<Value, std::vector<double>> converted; // small arguments, as doubles
+};
+
+int64_t columns(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(1); }
+int64_t rows(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(0); }
+
+} // namespace
+
+//===-- Inputs ------------------------------------------------------------===//
+
+LogicalResult Evaluator::bindTensor(BlockArgument argument, StringRef name, ElementKind dtype,
+                                    ArrayRef<int64_t> shape) {
+  auto it = inputs.tensors.find(name);
+  if (it == inputs.tensors.end() || !it->second.data)
+    return emitError(argument.getLoc()) << "no input is given for %" << name;
+  const HostTensor &tensor = it->second;
+  if (tensor.dtype != dtype || ArrayRef<int64_t>(tensor.shape) != shape)
+    return emitError(argument.getLoc())
+           << "the input for %" << name << " is " << elementName(tensor.dtype) << "["
+           << llvm::join(llvm::map_range(tensor.shape, [](int64_t d) { return std::to_string(d); }), ", ")
+           << "], not " << argument.getType();
+  tensors[argument] = tensor;
+  return success();
+}
+
+LogicalResult Evaluator::bind(BlockArgument argument) {
+  std::string name = getValueName(argument);
+  if (auto lengths = dyn_cast<LengthsType>(argument.getType()))
+    return bindTensor(argument, name, ElementKind::I32, lengths.getCount());
+  if (auto tensor = dyn_cast<RankedTensorType>(argument.getType()))
+    return bindTensor(argument, name, elementKind(tensor.getElementType()), tensor.getShape());
+  auto it = inputs.caches.find(name);
+  if (it == inputs.caches.end() || !it->second.k || !it->second.v)
+    return emitError(argument.getLoc()) << "no cache is given for %" << name;
+  caches[argument] = it->second;
+  return success();
+}
+
+const std::vector<double> &Evaluator::read(Value value) {
+  if (auto it = out.values.find(value); it != out.values.end())
+    return it->second;
+  auto [it, isNew] = converted.try_emplace(value);
+  if (isNew) {
+    const HostTensor &tensor = host(value);
+    it->second = toDoubles(tensor.dtype, tensor.data, llvm::product_of(tensor.shape));
+  }
+  return it->second;
+}
+
+const HostCache &Evaluator::hostCache(Value cache) {
+  while (auto append = cache.getDefiningOp<KvAppendOp>())
+    cache = append.getCache();
+  return caches.find(cache)->second;
+}
+
+// From 0 to `most`; anything else sets the bit.
+int64_t Evaluator::clamp(double value, int64_t most, StatusBits bit) {
+  double clamped = std::clamp(value, 0.0, static_cast<double>(most));
+  if (clamped != value)
+    out.status |= bit;
+  return static_cast<int64_t>(clamped);
+}
+
+std::vector<double> &Evaluator::define(Value value) {
+  auto type = cast<RankedTensorType>(value.getType());
+  std::vector<double> &values = out.values[value];
+  values.assign(type.getNumElements(), 0.0);
+  return values;
+}
+
+//===-- Operations --------------------------------------------------------===//
+
+void Evaluator::rmsNorm(RmsNormOp op) {
+  const std::vector<double> &x = read(op.getX()), &gain = read(op.getGain());
+  std::vector<double> &y = define(op.getResult());
+  int64_t width = columns(op.getX());
+  for (int64_t row = 0; row < rows(op.getX()); ++row) {
+    const double *in = x.data() + row * width;
+    double squares = 0;
+    for (int64_t i = 0; i < width; ++i)
+      squares += in[i] * in[i];
+    double factor = 1 / std::sqrt(squares / width + op.getEps().convertToDouble());
+    for (int64_t i = 0; i < width; ++i)
+      y[row * width + i] = in[i] * factor * gain[i];
+  }
+}
+
+void Evaluator::linear(LinearOp op) {
+  const std::vector<double> &x = read(op.getX());
+  int64_t in = columns(op.getX());
+  for (auto [index, result, weight] : llvm::enumerate(op.getResults(), op.getWeights())) {
+    const HostTensor &tensor = host(weight);
+    std::vector<double> bias;
+    if (!op.getBiases().empty())
+      bias = read(op.getBiases()[index]);
+    std::vector<double> &y = define(result);
+    int64_t width = columns(result);
+    for (int64_t row = 0; row < rows(op.getX()); ++row) {
+      double *target = y.data() + row * width;
+      multiplyRows(tensor.dtype, tensor.data, width, in, x.data() + row * in, target, threads);
+      for (size_t i = 0; i < bias.size(); ++i)
+        target[i] += bias[i];
+    }
+  }
+}
+
+void Evaluator::ropeTable(RopeTableOp op) {
+  std::vector<double> &table = define(op.getResult());
+  int64_t dim = op.getDim(), half = dim / 2;
+  std::vector<double> frequency(half);
+  for (int64_t i = 0; i < half; ++i)
+    frequency[i] = std::pow(op.getBase().convertToDouble(), -2.0 * i / dim);
+  parallelFor(op.getPositions(), threads, [&](int64_t begin, int64_t end) {
+    for (int64_t position = begin; position < end; ++position)
+      for (int64_t i = 0; i < half; ++i) {
+        table[position * dim + i] = std::cos(position * frequency[i]);
+        table[position * dim + half + i] = std::sin(position * frequency[i]);
+      }
+  });
+}
+
+// Rotates one head.
+static void rotate(const double *in, const double *cosines, const double *sines, int64_t dim, RopeStyle style,
+                   double *out) {
+  int64_t half = dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    int64_t a = style == RopeStyle::HalfSplit ? i : 2 * i;
+    int64_t b = style == RopeStyle::HalfSplit ? i + half : 2 * i + 1;
+    double first = in[a], second = in[b];
+    out[a] = first * cosines[i] - second * sines[i];
+    out[b] = second * cosines[i] + first * sines[i];
+  }
+}
+
+void Evaluator::rope(RopeOp op) {
+  int64_t dim = op.getHeadDim();
+  const std::vector<double> &positions = read(op.getPos());
+  for (auto [value, result] : llvm::zip_equal(op.getValues(), op.getResults())) {
+    const std::vector<double> &in = read(value), &table = read(op.getTable());
+    std::vector<double> &rotated = define(result);
+    int64_t width = columns(value);
+    for (int64_t row = 0; row < rows(value); ++row) {
+      int64_t position = clamp(positions[row], rows(op.getTable()) - 1, PositionOutOfBound);
+      const double *cosines = table.data() + position * dim;
+      for (int64_t head = row * width; head < (row + 1) * width; head += dim)
+        rotate(in.data() + head, cosines, cosines + dim / 2, dim, op.getStyle(), rotated.data() + head);
+    }
+  }
+}
+
+LogicalResult Evaluator::kvAppend(KvAppendOp op) {
+  if (rows(op.getK()) != 1)
+    return op.emitError("the reference appends one token, not ") << rows(op.getK());
+  ElementKind kind = elementKind(op.getCache().getType().getElementType());
+  auto slot = loadAs<int64_t>(host(op.getSlot()).data);
+  if (slot < -1 || slot >= hostCache(op.getCache()).capacity) {
+    out.status |= SlotOutOfBound;
+    slot = -1;
+  }
+  auto store = [&](const std::vector<double> &row) {
+    std::vector<uint8_t> bytes(row.size() * elementSize(kind));
+    for (size_t i = 0; i < row.size(); ++i)
+      fromDouble(kind, row[i], bytes.data() + i * elementSize(kind));
+    return bytes;
+  };
+  AppendedRow row{op, getValueName(op.getCache()), slot, read(op.getK()), read(op.getV()), {}, {}};
+  row.kBytes = store(row.k);
+  row.vBytes = store(row.v);
+  out.appended.push_back(std::move(row));
+  return success();
+}
+
+LogicalResult Evaluator::attention(AttentionOp op) {
+  if (rows(op.getQ()) != 1)
+    return op.emitError("the reference attends for one request, not ") << rows(op.getQ());
+  std::vector<double> lse(op.getQueryHeads(), -std::numeric_limits<double>::infinity());
+  std::vector<double> &result = define(op.getResult());
+  const AppendedRow *appended = nullptr;
+  if (KvAppendOp append = op.getAppend())
+    appended = llvm::find_if(out.appended, [&](const AppendedRow &row) { return row.op == append; });
+
+  bool idle = appended && appended->slot < 0;
+  if (!idle) {
+    KvCacheType type = op.getCache().getType();
+    const HostCache &cache = hostCache(op.getCache());
+    int64_t bound = std::min(op.getLen().getType().getCapacity(), cache.capacity);
+    int64_t tokens = clamp(read(op.getLen())[0], bound, LengthOutOfBound);
+    const std::vector<double> &q = read(op.getQ());
+    ElementKind kind = elementKind(type.getElementType());
+    int64_t dim = type.getDim(), headBytes = dim * elementSize(kind), group = op.getGroup();
+    double scale = op.getScale().convertToDouble();
+    auto at = [](const void *base, int64_t offset) { return static_cast<const char *>(base) + offset; };
+    parallelFor(op.getQueryHeads(), tokens < 64 ? 1 : threads, [&](int64_t begin, int64_t end) {
+      for (int64_t head = begin; head < end; ++head) {
+        int64_t kv = head / group;
+        HeadRows rows = {kind,
+                         at(cache.k, kv * cache.strideHead),
+                         at(cache.v, kv * cache.strideHead),
+                         cache.strideToken,
+                         tokens,
+                         nullptr,
+                         nullptr,
+                         dim};
+        if (appended) {
+          rows.newK = at(appended->kBytes.data(), kv * headBytes);
+          rows.newV = at(appended->vBytes.data(), kv * headBytes);
+        }
+        lse[head] = attendHead(rows, q.data() + head * dim, scale, result.data() + head * dim);
+      }
+    });
+  }
+  if (op.getLse())
+    out.values[op.getLse()] = std::move(lse);
+  return success();
+}
+
+void Evaluator::add(AddOp op) {
+  std::vector<double> sum = read(op.getLhs());
+  const std::vector<double> &rhs = read(op.getRhs());
+  for (size_t i = 0; i < sum.size(); ++i)
+    sum[i] += rhs[i];
+  out.values[op.getResult()] = std::move(sum);
+}
+
+//===-- Graph -------------------------------------------------------------===//
+
+LogicalResult Evaluator::evaluateOp(Operation *op) {
+  return TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](RmsNormOp norm) { return rmsNorm(norm), success(); })
+      .Case([&](LinearOp projection) { return linear(projection), success(); })
+      .Case([&](RopeOp rotation) { return rope(rotation), success(); })
+      .Case([&](RopeTableOp table) { return ropeTable(table), success(); })
+      .Case([&](KvAppendOp append) { return kvAppend(append); })
+      .Case([&](AttentionOp attend) { return attention(attend); })
+      .Case([&](AddOp sum) { return add(sum), success(); })
+      .Case([&](ReturnOp) { return success(); })
+      .Default([](Operation *other) { return other->emitError("has no reference"); });
+}
+
+FailureOr<ReferenceResult> Evaluator::run(GraphOp graph) {
+  // Vectors must not move while an operation reads one and defines another.
+  unsigned count = 0;
+  for (Operation &op : graph.getBody().front())
+    count += op.getNumResults();
+  out.values.reserve(count);
+  converted.reserve(graph.getBody().getNumArguments());
+  for (BlockArgument argument : graph.getBody().getArguments())
+    if (!argument.use_empty() && failed(bind(argument)))
+      return failure();
+  for (Operation &op : graph.getBody().front())
+    if (failed(evaluateOp(&op)))
+      return failure();
+  for (Value value : graph.getReturn().getValues())
+    out.results.push_back(read(value));
+  return std::move(out);
+}
+
+FailureOr<ReferenceResult> cfc::attn::evaluate(GraphOp graph, const ReferenceInputs &inputs,
+                                               unsigned threads) {
+  if (threads == 0)
+    threads = std::max(1u, std::thread::hardware_concurrency());
+  return Evaluator(inputs, threads).run(graph);
+}

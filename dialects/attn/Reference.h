@@ -1,0 +1,65 @@
+//===- Reference.h - What an attn graph means, in float64 ------------------===//
+//
+// Evaluates a graph operation by operation in double. Only the rows that are
+// appended to a cache are rounded, to the cache's type; attention reads K and V
+// as stored. Lengths, slots and positions: docs/design.md.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "dialects/attn/Attn.h"
+#include "dialects/attn/Elements.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
+#include <vector>
+
+namespace cfc::attn {
+
+/// The element kind of f16, bf16, f32, i32 or i64.
+ElementKind elementKind(mlir::Type element);
+
+/// A dense row-major tensor. The caller keeps the memory.
+struct HostTensor {
+  ElementKind dtype = ElementKind::F32;
+  llvm::SmallVector<int64_t> shape;
+  const void *data = nullptr;
+};
+
+/// A cache's buffers: element `e` of head `h` of token `t` of K lies at k + t * strideToken + h * strideHead
+/// + e * size. Strides are in bytes, capacity in tokens; element type, heads and dim are the graph's.
+struct HostCache {
+  const void *k = nullptr, *v = nullptr;
+  int64_t strideHead = 0, strideToken = 0;
+  int64_t capacity = 0;
+};
+
+/// By tensor name. Lengths are tensors of i32. Arguments that the graph does not use may be absent.
+struct ReferenceInputs {
+  llvm::StringMap<HostTensor> tensors;
+  llvm::StringMap<HostCache> caches;
+};
+
+/// What `kv_append` writes for one token; the caller's buffers are left as they are.
+struct AppendedRow {
+  KvAppendOp op;
+  std::string cache;                   ///< tensor name of the cache
+  int64_t slot = -1;                   ///< token index in the cache; -1 if nothing is written
+  std::vector<double> k, v;            ///< heads * dim, before rounding
+  std::vector<uint8_t> kBytes, vBytes; ///< heads * dim elements as stored
+};
+
+/// The sticky word of docs/design.md.
+enum StatusBits : uint32_t { LengthOutOfBound = 1, SlotOutOfBound = 2, PositionOutOfBound = 4 };
+
+struct ReferenceResult {
+  llvm::DenseMap<mlir::Value, std::vector<double>> values; ///< every tensor that an operation computes
+  llvm::SmallVector<AppendedRow> appended;
+  std::vector<std::vector<double>> results; ///< the graph's, in order
+  uint32_t status = 0;                      ///< StatusBits
+};
+
+/// Evaluates the graph, on `threads` threads (0: as many as the machine has). Emits an error at the argument
+/// where an input is missing or does not fit. Attention and appends of more than one request are not
+/// evaluated yet.
+llvm::FailureOr<ReferenceResult> evaluate(GraphOp graph, const ReferenceInputs &inputs, unsigned threads = 0);
+
+} // namespace cfc::attn

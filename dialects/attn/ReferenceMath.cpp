@@ -1,0 +1,118 @@
+//===- ReferenceMath.cpp - Dense loops of the reference, in double ---------===//
+//
+// A 7B block multiplies 67 million weights a token, and is checked for many
+// lengths. Sums are kept in as many lanes as fit a small array, so that the
+// compiler can use vectors without reordering anything it may not.
+//
+//===----------------------------------------------------------------------===//
+#include "dialects/attn/ReferenceMath.h"
+#include <algorithm>
+#include <array>
+#include <thread>
+
+using namespace cfc;
+using namespace cfc::attn;
+
+namespace {
+
+struct LoadHalf {
+  static constexpr size_t size = 2;
+  static float at(const char *p) { return halfToFloat(loadAs<uint16_t>(p)); }
+};
+struct LoadBfloat {
+  static constexpr size_t size = 2;
+  static float at(const char *p) { return bfloatToFloat(loadAs<uint16_t>(p)); }
+};
+struct LoadFloat {
+  static constexpr size_t size = 4;
+  static float at(const char *p) { return loadAs<float>(p); }
+};
+
+// Calls `body` with the loader of a float type.
+template <typename Body> auto withLoader(ElementKind kind, Body body) {
+  if (kind == ElementKind::F16)
+    return body(LoadHalf());
+  if (kind == ElementKind::BF16)
+    return body(LoadBfloat());
+  return body(LoadFloat());
+}
+
+constexpr int64_t lanes = 64;
+
+template <typename Load> double dot(const char *row, const double *x, int64_t count) {
+  std::array<double, lanes> sums = {};
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const char *part = row + i * Load::size;
+    const double *factors = x + i;
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      sums[lane] += static_cast<double>(Load::at(part + lane * Load::size)) * factors[lane];
+  }
+  for (int64_t lane = 0; i < count; ++i, ++lane)
+    sums[lane] += static_cast<double>(Load::at(row + i * Load::size)) * x[i];
+  for (int64_t width = lanes / 2; width > 0; width /= 2)
+    for (int64_t lane = 0; lane < width; ++lane)
+      sums[lane] += sums[lane + width];
+  return sums[0];
+}
+
+template <typename Load> void addScaled(const char *row, double factor, int64_t count, double *out) {
+  for (int64_t i = 0; i < count; ++i)
+    out[i] += factor * static_cast<double>(Load::at(row + i * Load::size));
+}
+
+template <typename Load> double attend(const HeadRows &rows, const double *q, double scale, double *out) {
+  int64_t count = rows.tokens + (rows.newK != nullptr);
+  auto row = [&](const char *cached, const char *appended, int64_t token) {
+    return token < rows.tokens ? cached + token * rows.stride : appended;
+  };
+  std::fill_n(out, rows.dim, 0.0);
+  if (count == 0)
+    return -std::numeric_limits<double>::infinity();
+  std::vector<double> weights(count);
+  for (int64_t token = 0; token < count; ++token)
+    weights[token] = scale * dot<Load>(row(rows.k, rows.newK, token), q, rows.dim);
+  double most = *std::max_element(weights.begin(), weights.end()), sum = 0;
+  for (double &weight : weights)
+    sum += weight = std::exp(weight - most);
+  for (int64_t token = 0; token < count; ++token)
+    addScaled<Load>(row(rows.v, rows.newV, token), weights[token] / sum, rows.dim, out);
+  return most + std::log(sum);
+}
+
+} // namespace
+
+void cfc::attn::parallelFor(int64_t count, unsigned threads,
+                            const std::function<void(int64_t, int64_t)> &body) {
+  int64_t parts = std::clamp<int64_t>(threads, 1, std::max<int64_t>(count, 1));
+  std::vector<std::thread> workers;
+  for (int64_t part = 1; part < parts; ++part)
+    workers.emplace_back(body, count * part / parts, count * (part + 1) / parts);
+  body(0, count / parts);
+  for (std::thread &worker : workers)
+    worker.join();
+}
+
+std::vector<double> cfc::attn::toDoubles(ElementKind kind, const void *source, int64_t count) {
+  std::vector<double> values(count);
+  for (int64_t i = 0; i < count; ++i)
+    values[i] = toDouble(kind, static_cast<const char *>(source) + i * elementSize(kind));
+  return values;
+}
+
+void cfc::attn::multiplyRows(ElementKind kind, const void *weight, int64_t rows, int64_t columns,
+                             const double *x, double *out, unsigned threads) {
+  // Starting a thread costs as much as some ten thousand products.
+  unsigned useful = static_cast<unsigned>(std::min<int64_t>(threads, 1 + rows * columns / 100000));
+  withLoader(kind, [&](auto load) {
+    using Load = decltype(load);
+    parallelFor(rows, useful, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        out[row] = dot<Load>(static_cast<const char *>(weight) + row * columns * Load::size, x, columns);
+    });
+  });
+}
+
+double cfc::attn::attendHead(const HeadRows &rows, const double *q, double scale, double *out) {
+  return withLoader(rows.kind, [&](auto load) { return attend<decltype(load)>(rows, q, scale, out); });
+}

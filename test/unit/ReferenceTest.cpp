@@ -1,0 +1,292 @@
+//===- ReferenceTest.cpp - Each attn operation, by numbers done by hand ----===//
+#include "dialects/attn/Reference.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include <catch2/catch.hpp>
+#include <deque>
+
+using namespace cfc;
+using namespace cfc::attn;
+using Numbers = std::vector<double>;
+
+namespace {
+
+// A graph from its text, with inputs from lists of numbers.
+class Example {
+public:
+  explicit Example(const std::string &text) {
+    context.loadDialect<AttnDialect>();
+    handler.emplace(&context, [this](mlir::Diagnostic &diag) {
+      message += diag.str() + "\n";
+      return mlir::success();
+    });
+    module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
+    INFO(message);
+    REQUIRE(module);
+  }
+  GraphOp graph() { return *module->getOps<GraphOp>().begin(); }
+
+  const void *elements(ElementKind kind, const Numbers &numbers) {
+    std::vector<char> &bytes = storage.emplace_back(numbers.size() * elementSize(kind));
+    for (size_t i = 0; i < numbers.size(); ++i)
+      fromDouble(kind, numbers[i], bytes.data() + i * elementSize(kind));
+    return bytes.data();
+  }
+  void set(const char *name, ElementKind kind, llvm::ArrayRef<int64_t> shape, const Numbers &numbers) {
+    inputs.tensors[name] = {kind, llvm::SmallVector<int64_t>(shape), elements(kind, numbers)};
+  }
+  void set(const char *name, int64_t number) { set(name, ElementKind::I32, 1, {double(number)}); }
+  void setSlot(int64_t slot) { set("slot", ElementKind::I64, 1, {double(slot)}); }
+  // One KV head of `dim`, tokens one after another.
+  void setCache(ElementKind kind, int64_t dim, int64_t heads, const Numbers &k, const Numbers &v) {
+    auto row = static_cast<int64_t>(dim * elementSize(kind));
+    inputs.caches["cache"] = {elements(kind, k), elements(kind, v), row, row * heads,
+                              static_cast<int64_t>(k.size()) / (dim * heads)};
+  }
+  ReferenceResult run() {
+    auto result = evaluate(graph(), inputs);
+    INFO(message);
+    REQUIRE(succeeded(result));
+    return std::move(*result);
+  }
+  Numbers result(unsigned index = 0) { return run().results[index]; }
+
+  mlir::MLIRContext context;
+  std::optional<mlir::ScopedDiagnosticHandler> handler;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::deque<std::vector<char>> storage;
+  ReferenceInputs inputs;
+  std::string message;
+};
+
+void checkNear(const Numbers &got, const Numbers &wanted) {
+  REQUIRE(got.size() == wanted.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    CHECK(got[i] == Approx(wanted[i]).margin(1e-12));
+}
+
+const char *attentionText = R"(
+attn.graph @g(%q: tensor<1x4xf16>, %k: tensor<1x2xf16>, %v: tensor<1x2xf16>,
+    %cache: !attn.kv_cache<heads = 1, dim = 2, f16>, %slot: tensor<1xi64>,
+    %len: !attn.lengths<1, capacity = 4>) -> (tensor<1x4xf16>, tensor<1x2xf32>) {
+  %c = attn.kv_append %cache, %k, %v at %slot
+  %o, %lse = attn.attention %q, %c, %len {scale = 0.5}
+  attn.return %o, %lse
+})";
+
+// Two query heads on one KV head of 2; three cached tokens of which `length` count.
+struct AttentionExample : Example {
+  AttentionExample() : Example(attentionText) {
+    set("q", ElementKind::F16, {1, 4}, {2, 0, 0, 4});
+    set("k", ElementKind::F16, {1, 2}, {1, 1});
+    set("v", ElementKind::F16, {1, 2}, {8, 16});
+    setCache(ElementKind::F16, 2, 1, {1, 0, 0, 1, NAN, NAN}, {1, 2, 3, 4, NAN, NAN});
+    setSlot(2);
+    set("len", 2);
+  }
+};
+
+} // namespace
+
+TEST_CASE("rms_norm divides by the root of the mean square and multiplies by the gain") {
+  Example e("attn.graph @g(%x: tensor<2x2xf16>, %gain: tensor<2xf32>) -> tensor<2x2xf16> {\n"
+            "  %n = attn.rms_norm %x, %gain {eps = 3.5}\n  attn.return %n\n}");
+  e.set("x", ElementKind::F16, {2, 2}, {3, 4, 1, 0});
+  e.set("gain", ElementKind::F32, 2, {1, 2});
+  checkNear(e.result(), {3.0 / 4, 2 * 4.0 / 4, 1.0 / 2, 0}); // sqrt(12.5 + 3.5) = 4, sqrt(0.5 + 3.5) = 2
+}
+
+TEST_CASE("linear multiplies by rows of each weight and adds the biases") {
+  Example e(
+      "attn.graph @g(%x: tensor<1x3xbf16>, %a: tensor<2x3xf16>, %b: tensor<1x3xbf16>, %p: tensor<2xf16>,\n"
+      "    %q: tensor<1xf16>) -> (tensor<1x2xbf16>, tensor<1x1xbf16>) {\n"
+      "  %r:2 = attn.linear %x, [%a, %b] bias [%p, %q]\n  attn.return %r#0, %r#1\n}");
+  e.set("x", ElementKind::BF16, {1, 3}, {1, 2, 3});
+  e.set("a", ElementKind::F16, {2, 3}, {1, 1, 1, 1, 0, -1});
+  e.set("b", ElementKind::BF16, {1, 3}, {0.5, 0, 2});
+  e.set("p", ElementKind::F16, 2, {10, 20});
+  e.set("q", ElementKind::F16, 1, {0.25});
+  ReferenceResult result = e.run();
+  checkNear(result.results[0], {16, 18});
+  checkNear(result.results[1], {6.75});
+  CHECK(getValueName(e.graph().getReturn().getValues()[1]) == "r#1");
+}
+
+TEST_CASE("linear over many columns, in every float type and on several threads") {
+  constexpr int64_t rows = 70, columns = 2050; // more than one part, no multiple of the lanes
+  for (ElementKind kind : {ElementKind::F16, ElementKind::BF16}) {
+    std::string type = elementName(kind);
+    Example e("attn.graph @g(%x: tensor<1x2050xf16>, %w: tensor<70x2050x" + type +
+              ">) -> tensor<1x70xf16> {\n  %y = attn.linear %x, [%w]\n  attn.return %y\n}");
+    Numbers x(columns), w(rows * columns), wanted(rows);
+    for (int64_t i = 0; i < columns; ++i)
+      x[i] = i % 7 - 3;
+    for (int64_t i = 0; i < rows * columns; ++i)
+      w[i] = (i * 37 % 11 - 5) / 4.0;
+    for (int64_t i = 0; i < rows * columns; ++i)
+      wanted[i / columns] += w[i] * x[i % columns];
+    e.set("x", ElementKind::F16, {1, columns}, x);
+    e.set("w", kind, {rows, columns}, w);
+    CHECK(e.result() == wanted); // quarters: exact in any order
+  }
+}
+
+TEST_CASE("rope turns pairs by the angle of the position") {
+  auto run = [](const char *style, int64_t position, uint32_t status) {
+    Example e(std::string("attn.graph @g(%q: tensor<1x8xf16>, %k: tensor<1x4xf16>, %table: tensor<2x4xf32>,\n"
+                          "    %pos: tensor<1xi32>) -> (tensor<1x8xf16>, tensor<1x4xf16>) {\n"
+                          "  %a, %b = attn.rope %q, %k, %table at %pos {style = ") +
+              style + "}\n  attn.return %a, %b\n}");
+    e.set("q", ElementKind::F16, {1, 8}, {1, 2, 3, 4, 5, 6, 7, 8});
+    e.set("k", ElementKind::F16, {1, 4}, {-1, -2, -3, -4});
+    // Position 0 leaves all as it is; position 1 turns pair 0 by 90 degrees and pair 1 by 180.
+    e.set("table", ElementKind::F32, {2, 4}, {1, 1, 0, 0, 0, -1, 1, 0});
+    e.set("pos", position);
+    ReferenceResult result = e.run();
+    CHECK(result.status == status);
+    Numbers all = result.results[0];
+    all.insert(all.end(), result.results[1].begin(), result.results[1].end());
+    return all;
+  };
+  CHECK(run("half_split", 0, 0) == Numbers{1, 2, 3, 4, 5, 6, 7, 8, -1, -2, -3, -4});
+  CHECK(run("half_split", 1, 0) == Numbers{-3, -2, 1, -4, -7, -6, 5, -8, 3, 2, -1, 4});
+  CHECK(run("interleaved", 1, 0) == Numbers{-2, 1, -3, -4, -6, 5, -7, -8, 2, -1, 3, 4});
+  CHECK(run("interleaved", 2, PositionOutOfBound) == run("interleaved", 1, 0));
+  CHECK(run("half_split", -1, PositionOutOfBound) == run("half_split", 0, 0));
+}
+
+TEST_CASE("rope_table holds cosines, then sines") {
+  Example e("attn.graph @g() -> tensor<3x4xf32> {\n"
+            "  %t = attn.rope_table {base = 100, dim = 4, positions = 3}\n  attn.return %t\n}");
+  Numbers wanted;
+  for (double position : {0.0, 1.0, 2.0})
+    for (double value :
+         {std::cos(position), std::cos(position / 10), std::sin(position), std::sin(position / 10)})
+      wanted.push_back(value);
+  checkNear(e.result(), wanted);
+}
+
+TEST_CASE("attention is the softmax over the cached tokens and the new one") {
+  AttentionExample e;
+  ReferenceResult result = e.run();
+  // Logits: head 0 (2, 0): 1, 0, 1; head 1 (0, 4): 0, 2, 2. Values: (1, 2), (3, 4), (8, 16).
+  double a = std::exp(1), b = std::exp(2);
+  checkNear(result.results[0], {(a * 1 + 3 + a * 8) / (2 * a + 1), (a * 2 + 4 + a * 16) / (2 * a + 1),
+                                (1 + b * 3 + b * 8) / (1 + 2 * b), (2 + b * 4 + b * 16) / (1 + 2 * b)});
+  checkNear(result.results[1], {std::log(2 * a + 1), std::log(1 + 2 * b)});
+  CHECK(result.status == 0);
+  REQUIRE(result.appended.size() == 1);
+  CHECK(result.appended[0].cache == "cache");
+  CHECK(result.appended[0].slot == 2);
+}
+
+TEST_CASE("an empty cache leaves the new token alone") {
+  AttentionExample e;
+  e.set("len", 0);
+  ReferenceResult result = e.run();
+  CHECK(result.results[0] == Numbers{8, 16, 8, 16});
+  checkNear(result.results[1], {1, 2});
+}
+
+TEST_CASE("an idle request writes nothing and yields zeros") {
+  for (int64_t slot : {-1, 3, -2}) { // 3 is the cache's capacity
+    AttentionExample e;
+    e.setSlot(slot);
+    ReferenceResult result = e.run();
+    CHECK(result.results[0] == Numbers(4, 0.0));
+    CHECK(result.results[1] == Numbers(2, -INFINITY));
+    CHECK(result.appended[0].slot == -1);
+    CHECK(result.status == (slot == -1 ? 0u : uint32_t(SlotOutOfBound)));
+  }
+}
+
+TEST_CASE("a length out of its bound is clamped") {
+  AttentionExample e;
+  e.setCache(ElementKind::F16, 2, 1, {1, 0, 0, 1}, {1, 2, 3, 4});
+  e.setSlot(1);
+  Numbers wanted = e.result();
+  for (int64_t length : {3, 4, 5, 2000000000}) { // the buffers hold 2 tokens, the type allows 4
+    e.set("len", length);
+    ReferenceResult result = e.run();
+    CHECK(result.results[0] == wanted);
+    CHECK(result.status == LengthOutOfBound);
+  }
+  e.set("len", -7);
+  ReferenceResult result = e.run();
+  CHECK(result.results[0] == Numbers{8, 16, 8, 16});
+  CHECK(result.status == LengthOutOfBound);
+}
+
+TEST_CASE("rows are rounded to the cache's type before attention reads them") {
+  Example e("attn.graph @g(%q: tensor<1x2xf16>, %k: tensor<1x2xf16>, %v: tensor<1x2xf16>,\n"
+            "    %cache: !attn.kv_cache<heads = 1, dim = 2, bf16>, %slot: tensor<1xi64>,\n"
+            "    %len: !attn.lengths<1, capacity = 4>) -> tensor<1x2xf16> {\n"
+            "  %c = attn.kv_append %cache, %k, %v at %slot\n"
+            "  %o = attn.attention %q, %c, %len {scale = 1}\n  attn.return %o\n}");
+  double fine = 1 + std::ldexp(1, -10);
+  e.set("q", ElementKind::F16, {1, 2}, {1, 1});
+  e.set("k", ElementKind::F16, {1, 2}, {fine, 1});
+  e.set("v", ElementKind::F16, {1, 2}, {fine, 1 + std::ldexp(3, -9)});
+  e.setCache(ElementKind::BF16, 2, 1, {0, 0}, {0, 0});
+  e.setSlot(0);
+  e.set("len", 0);
+  ReferenceResult result = e.run();
+  CHECK(result.results[0] == Numbers{1, 1 + std::ldexp(1, -7)});
+  CHECK(result.appended[0].k[0] == fine);
+  CHECK(result.appended[0].kBytes == std::vector<uint8_t>{0x80, 0x3f, 0x80, 0x3f});
+  CHECK(result.appended[0].vBytes == std::vector<uint8_t>{0x80, 0x3f, 0x81, 0x3f});
+}
+
+TEST_CASE("query heads read the KV head of their group, by both strides") {
+  Example e("attn.graph @g(%q: tensor<1x4xf16>, %cache: !attn.kv_cache<heads = 2, dim = 1, f16>,\n"
+            "    %len: !attn.lengths<1, capacity = 3>) -> tensor<1x4xf16> {\n"
+            "  %o = attn.attention %q, %cache, %len {scale = 1}\n  attn.return %o\n}");
+  e.set("q", ElementKind::F16, {1, 4}, {0, 0, 0, 0});
+  e.set("len", 2);
+  e.setCache(ElementKind::F16, 1, 2, {0, 0, 0, 0, 0, 0}, {1, 10, 3, 30, 7, 70});
+  CHECK(e.result() == Numbers{2, 2, 20, 20});
+  HostCache &cache = e.inputs.caches["cache"]; // the same numbers, as [head][token]
+  cache.strideHead = 6;
+  cache.strideToken = 2;
+  CHECK(e.result() == Numbers{5.5, 5.5, 18.5, 18.5});
+  e.set("len", 0);
+  CHECK(e.result() == Numbers(4, 0.0));
+}
+
+TEST_CASE("logits far from 0 neither overflow nor vanish") {
+  for (double logit : {-2900.0, 2900.0}) {
+    AttentionExample e;
+    e.set("q", ElementKind::F16, {1, 4}, {2, 0, 2, 0});
+    e.set("k", ElementKind::F16, {1, 2}, {logit, 0});
+    e.setCache(ElementKind::F16, 2, 1, {logit, 0, logit, 0, 0, 0}, {150, 150, 150, 150, 0, 0});
+    e.set("v", ElementKind::F16, {1, 2}, {150, 150});
+    ReferenceResult result = e.run();
+    checkNear(result.results[0], Numbers(4, 150.0));
+    checkNear(result.results[1], Numbers(2, logit + std::log(3)));
+  }
+}
+
+TEST_CASE("add, and taps of every value") {
+  Example e("attn.graph @g(%x: tensor<1x2xf16>) -> tensor<1x2xf16> {\n"
+            "  %a = attn.add %x, %x\n  %b = attn.add %a, %x\n  attn.return %b\n}");
+  e.set("x", ElementKind::F16, {1, 2}, {1, -2});
+  ReferenceResult result = e.run();
+  CHECK(result.values.size() == 2);
+  for (auto &[value, numbers] : result.values)
+    CHECK(numbers == (getValueName(value) == "a" ? Numbers{2, -4} : Numbers{3, -6}));
+}
+
+TEST_CASE("inputs that are missing or do not fit are named") {
+  AttentionExample e;
+  e.inputs.tensors.erase("q");
+  CHECK(failed(evaluate(e.graph(), e.inputs)));
+  CHECK(e.message.find("no input is given for %q") != std::string::npos);
+  e.set("q", ElementKind::F16, {4, 1}, {1, 2, 3, 4});
+  CHECK(failed(evaluate(e.graph(), e.inputs)));
+  CHECK(e.message.find("the input for %q is f16[4, 1], not 'tensor<1x4xf16>'") != std::string::npos);
+  e.set("q", ElementKind::F16, {1, 4}, {1, 2, 3, 4});
+  e.inputs.caches.clear();
+  CHECK(failed(evaluate(e.graph(), e.inputs)));
+  CHECK(e.message.find("no cache is given for %cache") != std::string::npos);
+}

@@ -1,0 +1,2 @@
+cfc_unit_test(ElementsTest SOURCES ElementsTest.cpp)
+cfc_unit_test(ReferenceTest SOURCES ReferenceTest.cpp LINK CfcAttnReference MLIRParser)
