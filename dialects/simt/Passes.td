@@ -39,4 +39,32 @@ def SimtToNvvm : Pass<"simt-to-nvvm", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::cf::ControlFlowDialect"];
 }
+
+def EmitPtx : Pass<"emit-ptx", "::mlir::ModuleOp"> {
+  let summary = "Prints the PTX of a simt module";
+  let description = [{
+    Runs `simt-to-nvvm` on a copy, LLVM's O3 and its NVPTX backend, and prints the PTX to standard output. The module
+    itself does not change.
+
+    Before:
+    ```mlir
+    simt.kernel @k(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+        attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 0 : i64, ctas_per_sm = 1 : i32} {
+      simt.return
+    }
+    ```
+    After:
+    ```
+    .visible .entry k(.param .u64 .ptr .global .align 1 k_param_0, .param .u64 .ptr .global .align 1 k_param_1)
+    .reqntid 32, 1, 1
+    .minnctapersm 1
+    .reqnctapercluster 1, 1, 1
+    { ret; }
+    ```
+  }];
+  let options = [
+    Option<"printLlvm", "llvm", "bool", "false", "print the optimised LLVM IR instead">,
+    Option<"verbose", "verbose", "bool", "false", "print the time of each phase to standard error">
+  ];
+}
 #endif

@@ -12,13 +12,15 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Transforms/Passes.h"
 #include "tools/RegisterPasses.inc"
 
 void cfc::registerDialects(mlir::DialectRegistry &registry) {
   registry.insert<mlir::arith::ArithDialect, mlir::cf::ControlFlowDialect, mlir::func::FuncDialect,
-                  mlir::math::MathDialect, mlir::scf::SCFDialect, simt::SimtDialect>();
+                  mlir::math::MathDialect, mlir::scf::SCFDialect, mlir::vector::VectorDialect,
+                  simt::SimtDialect>();
 #ifdef CFC_HAVE_ATTN
   registry.insert<attn::AttnDialect>();
 #endif
