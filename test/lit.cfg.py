@@ -31,9 +31,9 @@ config.environment["LC_ALL"] = "C.UTF-8"
 
 
 def find_ptxas():
-    """The ptxas that tests use: $CFC_PTXAS, PATH, the toolkit, or the wheels in the build folder."""
-    candidates = [os.environ.get("CFC_PTXAS"), shutil.which("ptxas"), "/usr/local/cuda/bin/ptxas"]
-    candidates += glob.glob(os.path.join(config.cfc_build_root, "cuda", "nvidia", "*", "bin", "ptxas"))
+    """The ptxas that tests use, looked for where cfc looks: $CFC_PTXAS, the build folder, PATH, the toolkit."""
+    candidates = [os.environ.get("CFC_PTXAS"), os.path.join(config.cfc_build_root, "cuda", "bin", "ptxas")]
+    candidates += [shutil.which("ptxas"), "/usr/local/cuda/bin/ptxas"]
     for path in candidates:
         if path and os.access(path, os.X_OK):
             return path

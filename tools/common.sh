@@ -146,11 +146,11 @@ ptxas_usable() {
   [[ -n $major && $major -ge 12 ]]
 }
 
-# Prints the ptxas to use: $CFC_PTXAS, PATH, the usual toolkit folder, the wheels in the build folder.
+# Prints the ptxas to use, looked for where cfc itself looks: $CFC_PTXAS, the build folder, PATH, the toolkit.
 find_ptxas() {
   local candidate
-  for candidate in "${CFC_PTXAS:-}" "$(command -v ptxas || true)" "${CUDA_HOME:-/usr/local/cuda}/bin/ptxas" \
-    "$build/cuda/bin/ptxas"; do
+  for candidate in "${CFC_PTXAS:-}" "$build/cuda/bin/ptxas" "$(command -v ptxas || true)" \
+    /usr/local/cuda/bin/ptxas; do
     if [[ -n $candidate ]] && ptxas_usable "$candidate"; then
       say "$candidate"
       return

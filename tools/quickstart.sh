@@ -35,11 +35,7 @@ show_and_run() {
   (cd -- "$root" && "$@")
 }
 
-compile_graph() {
-  local ptxas
-  ptxas=$(find_ptxas)
-  show_and_run build/bin/cfc compile "$graph" --target=sm_90a --ptxas="$ptxas" -o "$bundle"
-}
+compile_graph() { show_and_run build/bin/cfc compile "$graph" --target=sm_90a -o "$bundle"; }
 
 show_plan() { show_and_run build/bin/cfc explain "$bundle"; }
 
