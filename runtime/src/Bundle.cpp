@@ -95,6 +95,9 @@ static void checkRanges(std::string_view data, const std::vector<Section> &secti
   for (const Section &section : sections) {
     if (!names.insert(section.name).second)
       fail(CFC_INVALID_BUNDLE, "two sections are named '{}'", section.name);
+    if (section.offset > data.size() || section.size > data.size() - section.offset)
+      fail(CFC_INVALID_BUNDLE, "truncated: section '{}' needs {} bytes at {}, the file has {}", section.name,
+           section.size, section.offset, data.size());
     order.push_back(&section);
   }
   std::stable_sort(order.begin(), order.end(), [](const Section *a, const Section *b) {
@@ -102,9 +105,6 @@ static void checkRanges(std::string_view data, const std::vector<Section> &secti
   });
   uint64_t end = kHeaderBytes + sections.size() * kEntryBytes + 8;
   for (const Section *section : order) {
-    if (section->offset > data.size() || section->size > data.size() - section->offset)
-      fail(CFC_INVALID_BUNDLE, "truncated: section '{}' needs {} bytes at {}, the file has {}", section->name,
-           section->size, section->offset, data.size());
     if (section->offset < end)
       fail(CFC_INVALID_BUNDLE, "section '{}' at byte {} overlaps what ends at {}", section->name,
            section->offset, end);

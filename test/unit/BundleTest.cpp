@@ -1,0 +1,290 @@
+// Bundles: the round trip, and that nothing damaged, newer or lying gets through.
+#include "RuntimeFixture.h"
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace cfc::runtime;
+using namespace cfc::runtime::test;
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string packed() { return packBundle(smallSections()); }
+
+/// The failure that parsing gives; CFC_OK if it gives none.
+Failure failureOf(const std::string &bytes, const ReadOptions &options = {}) {
+  try {
+    parseBundle(bytes, "test.cfk", options);
+    return {};
+  } catch (...) {
+    return currentFailure();
+  }
+}
+
+/// The failure for a manifest that `change` was applied to.
+template <class Change> Failure failureWith(Change &&change) {
+  Json json = Json::parse(toJson(smallManifest()));
+  change(json);
+  return failureOf(packBundle(sectionsWith(json.dump())));
+}
+
+/// A folder of its own, removed at the end.
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "cfc-bundle-XXXXXX").string();
+    path = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path); }
+  std::string operator/(const char *file) const { return (path / file).string(); }
+  size_t files() const { return std::distance(fs::directory_iterator(path), fs::directory_iterator()); }
+};
+
+std::string contentOf(const std::string &path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+} // namespace
+
+TEST_CASE("a bundle comes back as it was written") {
+  Bundle bundle = parseBundle(packed(), "test.cfk");
+  CHECK(bundle.manifestText() == toJson(smallManifest()));
+  CHECK(toJson(bundle.manifest) == toJson(smallManifest()));
+  CHECK(bundle.graphText() == "attn.graph @block");
+  CHECK(bundle.planText() == "plan");
+  CHECK(bundle.cubin(0) == "first cubin");
+  CHECK(bundle.cubin(1) == "second cubin");
+  for (const Section &section : bundle.sections)
+    CHECK(section.offset % kSectionAlign == 0);
+  CHECK(&bundle.graph("") == &bundle.graph("block"));
+  CHECK_THROWS_WITH(bundle.graph("blok"), Contains("did you mean 'block'?"));
+}
+
+TEST_CASE("every truncated bundle is refused") {
+  std::string whole = packed();
+  for (size_t size = 0; size < whole.size(); ++size) {
+    for (bool digests : {true, false}) {
+      ReadOptions options;
+      options.checkDigests = digests;
+      Failure failure = failureOf(whole.substr(0, size), options);
+      INFO("size " << size);
+      REQUIRE(failure.status == CFC_INVALID_BUNDLE);
+      REQUIRE_THAT(failure.message, Contains("test.cfk: "));
+    }
+  }
+  CHECK(failureOf(whole + '\0').status == CFC_INVALID_BUNDLE);
+}
+
+TEST_CASE("every flipped byte is found") {
+  std::string whole = packed();
+  for (size_t at = 0; at < whole.size(); ++at)
+    for (int bits : {0x01, 0x80, 0xff}) {
+      std::string flipped = whole;
+      flipped[at] ^= bits;
+      INFO("byte " << at << " xor " << bits);
+      REQUIRE(failureOf(flipped).status == CFC_INVALID_BUNDLE);
+    }
+}
+
+TEST_CASE("what is no bundle is named") {
+  CHECK_THAT(failureOf("").message, Contains("empty"));
+  CHECK_THAT(failureOf("<!DOCTYPE html><html>").message, Contains("web page"));
+  CHECK_THAT(failureOf("version https://git-lfs.github.com/spec/v1\noid").message,
+             Contains("Git LFS pointer"));
+  CHECK_THAT(failureOf("attn.graph @x() {}").message, Contains("not a cfc bundle"));
+  CHECK_THAT(failureOf("CFCB").message, Contains("truncated"));
+}
+
+TEST_CASE("newer containers and schemas are unsupported, not garbled") {
+  Failure container = failureOf(patched<uint32_t>(packed(), 8, 2));
+  CHECK(container.status == CFC_UNSUPPORTED_VERSION);
+  CHECK(container.exitCode() == 3);
+  Failure schema = failureWith([](Json &json) { json = Json{{"schema", 2}}; });
+  CHECK(schema.status == CFC_UNSUPPORTED_VERSION);
+  CHECK_THAT(schema.message, Contains("schema is 2"));
+  CHECK(failureOf(patched<uint32_t>(packed(), 8, 0)).status == CFC_INVALID_BUNDLE);
+}
+
+TEST_CASE("other architectures are unsupported") {
+  for (const char *target : {"sm_80", "sm_100a", "gfx942", "sm_", "sm_90b", "sm_99999999999"}) {
+    Failure failure = failureWith([&](Json &json) { json["target"] = target; });
+    INFO(target);
+    CHECK(failure.status == CFC_UNSUPPORTED_DEVICE);
+    CHECK_THAT(failure.message, Contains(target));
+  }
+  Manifest manifest = smallManifest();
+  manifest.target = "sm_80";
+  ReadOptions print;
+  print.checkTarget = false;
+  CHECK(failureOf(packBundle(smallSections(manifest)), print).status == CFC_OK);
+  std::optional<Target> target = parseTarget("sm_90a");
+  REQUIRE(target);
+  CHECK((target->major == 9 && target->minor == 0 && target->exact));
+  CHECK(parseTarget("sm_120")->major == 12);
+}
+
+TEST_CASE("lying section tables are refused") {
+  std::string whole = packed();
+  auto entry = [](size_t section, size_t field) { return kHeaderBytes + section * kEntryBytes + field; };
+  auto refused = [&](const std::string &bytes, const char *text) {
+    Failure failure = failureOf(bytes);
+    CHECK(failure.status == CFC_INVALID_BUNDLE);
+    CHECK_THAT(failure.message, Contains(text));
+  };
+  for (uint64_t lie : {whole.size() + 1, ~size_t(0), ~size_t(0) - 15, size_t(1) << 63})
+    for (size_t section : {0, 2, 4}) {
+      refused(patched(whole, entry(section, 32), lie), "truncated: section");
+      refused(patched(whole, entry(section, 40), lie), "truncated: section");
+    }
+  // offset + size wraps around to a small number
+  uint64_t offset = 0;
+  whole.copy(reinterpret_cast<char *>(&offset), 8, entry(1, 32));
+  refused(patched(whole, entry(1, 40), uint64_t(0) - offset + 8), "truncated: section");
+  refused(patched<uint64_t>(whole, entry(1, 32), 0), "overlaps");
+  refused(patched<uint64_t>(whole, entry(1, 32), kHeaderBytes), "overlaps");
+  refused(patched(whole, entry(1, 32), offset - 16), "overlaps");
+  refused(patched<uint64_t>(whole, entry(1, 40), 1), "padding before section");
+  refused(patched<uint64_t>(whole, entry(4, 40), 1), "follow the last section");
+  refused(patched<uint32_t>(whole, 12, 0xffffffff), "truncated: the table of 4294967295 sections");
+  refused(patched<uint32_t>(whole, 12, 0), "follow the last section");
+  std::string twice = whole;
+  twice.replace(entry(4, 0), 8, "cubin.0\0", 8);
+  refused(patched<uint32_t>(twice, 8, 1), "two sections are named 'cubin.0'");
+  std::string garbled = whole;
+  garbled[entry(3, 20)] = 'x';
+  refused(patched<uint32_t>(garbled, 8, 1), "section 3 has a garbled name");
+}
+
+TEST_CASE("missing sections are named") {
+  for (const char *name : {"manifest", "graph", "plan", "cubin.1"}) {
+    std::vector<SectionContent> sections = smallSections();
+    std::erase_if(sections, [&](const SectionContent &section) { return section.name == name; });
+    Failure failure = failureOf(packBundle(sections));
+    CHECK(failure.status == CFC_INVALID_BUNDLE);
+    CHECK_THAT(failure.message, Contains(name) && Contains("missing"));
+  }
+}
+
+TEST_CASE("garbled manifests are refused with the place") {
+  auto refused = [](auto change, const char *text) {
+    Failure failure = failureWith(change);
+    CHECK(failure.status == CFC_INVALID_BUNDLE);
+    CHECK_THAT(failure.message, Contains(text));
+  };
+  for (const char *text :
+       {"", "{", "[]", "null", "{\"schema\": \"1\"}", "{\"schema\": 1", "\xff", "{\"schema\": 1e99}"})
+    CHECK(failureOf(packBundle(sectionsWith(text))).status == CFC_INVALID_BUNDLE);
+  CHECK_THAT(failureOf(packBundle(sectionsWith(std::string(100000, '[')))).message,
+             Contains("nested deeper"));
+  auto graph = [](Json &json) -> Json & { return json["graphs"][0]; };
+  auto kernel = [&](Json &json) -> Json & { return graph(json)["variants"][0]["kernels"][1]; };
+  refused([&](Json &json) { json.erase("ptxas"); }, "'ptxas' is missing");
+  refused([&](Json &json) { json["schema"] = 0; }, "schema: 0 is not in 1");
+  refused([&](Json &json) { json["schema"] = uint64_t(1) << 63; }, "schema: 9223372036854775808");
+  refused([&](Json &json) { json["graphs"] = Json::array(); }, "graphs: is empty");
+  refused([&](Json &json) { json["graphs"].push_back(graph(json)); }, "a second graph 'block'");
+  refused([&](Json &json) { graph(json)["tensors"][1]["name"] = "x"; },
+          "graphs[0].tensors[1]: a second tensor 'x'");
+  refused([&](Json &json) { graph(json)["tensors"][0]["dtype"] = "f8"; },
+          "graphs[0].tensors[0].dtype: 'f8' is none");
+  refused([&](Json &json) { graph(json)["tensors"][0]["align"] = 24; }, "not a power of two");
+  refused([&](Json &json) { graph(json)["tensors"][0]["shape"] = {1, -4}; }, "shape[1]: -4 is not in");
+  refused([&](Json &json) { graph(json)["tensors"][0]["shape"] = {int64_t(1) << 40, int64_t(1) << 40}; },
+          "the size is too large");
+  refused([&](Json &json) { graph(json)["tensors"][0]["name"] = "a\nb"; }, "control characters");
+  refused([&](Json &json) { graph(json)["table"][0]["tensor"] = "y"; }, "there is no tensor 'y'");
+  refused([&](Json &json) { graph(json)["table"][0]["field"] = "k_pointer"; }, "has no field 'k_pointer'");
+  refused([&](Json &json) { graph(json)["table"][1] = graph(json)["table"][0]; }, "listed twice");
+  refused([&](Json &json) { graph(json)["workspace"]["zero_bytes"] = 2048; },
+          "zero_bytes 2048 is more than bytes");
+  refused([&](Json &json) { kernel(json)["threads"] = 1025; },
+          "kernels[1].threads: 1025 is not in 1 to 1024");
+  refused([&](Json &json) { kernel(json)["threads"] = 1.5; }, "not an integer");
+  refused([&](Json &json) { kernel(json)["cluster"] = 16; }, "needs non_portable");
+  refused([&](Json &json) { kernel(json)["cubin"] = 7; }, "'cubin.7', which is missing");
+  refused([&](Json &json) { kernel(json)["non_portable"] = 1; }, "not true or false");
+}
+
+TEST_CASE("the description shows all of the manifest") {
+  Json json = Json::parse(toJson(smallManifest()));
+  json["graphs"][0]["future"] = "unheard of";
+  Bundle bundle = parseBundle(packBundle(sectionsWith(json.dump())), "test.cfk");
+  std::string text = describeBundle(bundle);
+  for (const char *part :
+       {"sm_90a", "13.0.88", "0123456789abcdef", "block_k1_1a2b3c4d", "shape=[64,64]", "bound=128", "cubin.1",
+        "zero_bytes=256", "shared_bytes=112000", "stride_token", "unheard of"})
+    CHECK_THAT(text, Contains(part));
+}
+
+TEST_CASE("files are written in one step") {
+  Folder folder;
+  std::string path = folder / "a.cfk";
+  REQUIRE_FALSE(writeBundle(path, smallSections()));
+  CHECK(contentOf(path) == packed());
+  CHECK(looksLikeBundle(path));
+  Failure failure;
+  CHECK(readBundle(path, failure));
+  REQUIRE_FALSE(writeFileAtomically(path, "shorter"));
+  CHECK(contentOf(path) == "shorter");
+  CHECK_FALSE(looksLikeBundle(path));
+  CHECK(folder.files() == 1);
+
+  SECTION("through a link, which stays one") {
+    fs::create_symlink("a.cfk", folder.path / "link");
+    REQUIRE_FALSE(writeFileAtomically(folder / "link", "through"));
+    CHECK(contentOf(path) == "through");
+    CHECK(fs::is_symlink(folder.path / "link"));
+  }
+  SECTION("errors leave nothing behind") {
+    CHECK_THAT(writeFileAtomically(folder.path.string(), "x")->message, Contains("directory"));
+    CHECK(writeFileAtomically(folder / "none/b.cfk", "x")->status == CFC_FILE_ERROR);
+    CHECK(writeFileAtomically(folder / "slash/", "x")->status == CFC_FILE_ERROR);
+    CHECK(writeFileAtomically("", "x")->status == CFC_FILE_ERROR);
+    CHECK_THAT(writeFileAtomically("/dev/full", std::string(1 << 20, 'x'))->message, Contains("No space"));
+    CHECK_FALSE(writeFileAtomically("/dev/null", "x"));
+    CHECK(fs::is_character_file("/dev/null"));
+    CHECK(folder.files() == 1);
+  }
+  SECTION("a write that fails half way keeps the old file") {
+    rlimit old;
+    getrlimit(RLIMIT_FSIZE, &old);
+    rlimit small = {1000, old.rlim_max};
+    auto handler = signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    std::optional<Failure> result = writeFileAtomically(path, std::string(100000, 'x'));
+    setrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, handler);
+    REQUIRE(result);
+    CHECK(result->exitCode() == 2);
+    CHECK(contentOf(path) == "shorter");
+    CHECK(folder.files() == 1);
+  }
+}
+
+TEST_CASE("files that cannot be read say why") {
+  Folder folder;
+  Failure failure;
+  CHECK_FALSE(readBundle(folder / "none.cfk", failure));
+  CHECK_THAT(failure.message, Contains("none.cfk") && Contains("No such file"));
+  CHECK_FALSE(readBundle(folder.path.string(), failure));
+  CHECK_THAT(failure.message, Contains("is a directory"));
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_FALSE(readBundle(folder / "pipe", failure)); // and does not wait for a writer
+  CHECK(failure.status == CFC_FILE_ERROR);
+}
+
+TEST_CASE("section names are checked when packing") {
+  CHECK_THROWS_AS(packBundle({{"", ""}}), Error);
+  CHECK_THROWS_AS(packBundle({{"a", ""}, {"a", ""}}), Error);
+  CHECK_THROWS_AS(packBundle({{std::string(32, 'a'), ""}}), Error);
+  CHECK_NOTHROW(packBundle({{std::string(31, 'a'), ""}}));
+}
