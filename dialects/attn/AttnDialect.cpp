@@ -123,7 +123,9 @@ bool cfc::attn::isSsaName(StringRef name) {
 
 StringRef cfc::attn::nearestName(StringRef name, ArrayRef<StringRef> candidates) {
   StringRef best;
-  unsigned bestDistance = std::max<size_t>(1, name.size() / 3) + 1;
+  // A swap of two letters counts 2; a name of one letter is near to nothing.
+  size_t most = std::min(std::max<size_t>(2, name.size() / 3), name.size() - !name.empty());
+  unsigned bestDistance = most + 1;
   for (StringRef candidate : candidates) {
     unsigned distance = name.edit_distance(candidate, /*AllowReplacements=*/true, bestDistance);
     if (distance < bestDistance) {

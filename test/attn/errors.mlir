@@ -1,0 +1,218 @@
+// Sizes, types and numbers that do not fit: each error is at its operation and says what would fit.
+// RUN: cfc-opt %s -verify-diagnostics -split-input-file
+
+attn.graph @norm(%x: tensor<1x64xf16>, %gain: tensor<32xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%gain has 32 elements; a row of %x has 64}}
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-5}
+  attn.return %n
+}
+// -----
+attn.graph @eps_zero(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite eps above 0, not 0.000000e+00}}
+  %n = attn.rms_norm %x, %gain {eps = 0.0}
+  attn.return %n
+}
+// -----
+attn.graph @eps_negative(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite eps above 0, not -1}}
+  %n = attn.rms_norm %x, %gain {eps = -1.0e-5}
+  attn.return %n
+}
+// -----
+attn.graph @eps_missing(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{requires attribute 'eps'}}
+  %n = attn.rms_norm %x, %gain
+  attn.return %n
+}
+// -----
+attn.graph @eps_word(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a number as 'eps', not "small"}}
+  %n = attn.rms_norm %x, %gain {eps = "small"}
+  attn.return %n
+}
+// -----
+attn.graph @computed_gain(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> {
+  %y = attn.add %x, %x
+  // expected-error @+1 {{%y is computed; weights, biases and gains must be arguments of the graph}}
+  %z = attn.linear %x, [%y] : tensor<1x1xf16>
+  attn.return %y
+}
+// -----
+attn.graph @weight(%x: tensor<1x64xf16>, %w: tensor<64x32xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%w is [out, in] with 32 inputs; a row of %x has 64}}
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+attn.graph @bias_count(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>, %b: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has 1 biases for 2 weights; each weight or none has one}}
+  %y, %z = attn.linear %x, [%w, %w] bias [%b]
+  attn.return %y
+}
+// -----
+attn.graph @bias_size(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>, %b: tensor<32xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%b has 32 elements; %w has 64 outputs}}
+  %y = attn.linear %x, [%w] bias [%b]
+  attn.return %y
+}
+// -----
+attn.graph @no_weight(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs at least one weight}}
+  attn.linear %x, []
+  attn.return %x
+}
+// -----
+attn.graph @result_count(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{operation defines 1 results but was provided 2 to bind}}
+  %y, %z = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+attn.graph @result_shape(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x32xf16> {
+  // expected-error @+1 {{result 0 is 'tensor<1x32xf16>'; 'tensor<1x64xf16>' fits its operands}}
+  %y = attn.linear %x, [%w] : tensor<1x32xf16>
+  attn.return %y
+}
+// -----
+attn.graph @result_type(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf32> {
+  // expected-error @+1 {{must be variadic of an activation, tensor<TxN x f16 or bf16>}}
+  %y = attn.linear %x, [%w] : tensor<1x64xf32>
+  attn.return %y
+}
+// -----
+attn.graph @type_count(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf32> {
+  // expected-error @+1 {{has 2 types for 1 results}}
+  %y = attn.linear %x, [%w] : tensor<1x64xf16>, tensor<1x64xf16>
+  attn.return %y
+}
+// -----
+attn.graph @activation(%x: tensor<1x64xf32>, %gain: tensor<64xf16>) -> tensor<1x64xf32> {
+  // expected-error @+1 {{operand #0 must be an activation, tensor<TxN x f16 or bf16>, but got 'tensor<1x64xf32>'}}
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-5}
+  attn.return %n
+}
+// -----
+attn.graph @rank(%x: tensor<64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a tensor of 2 dimensions here; %x is 'tensor<64xf16>'}}
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+attn.graph @odd(%q: tensor<1x66xf16>, %table: tensor<8x33xf32>, %pos: tensor<1xi32>) -> tensor<1x66xf16> {
+  // expected-error @+1 {{needs an even head dimension to form pairs; %table is 33 wide}}
+  %r = attn.rope %q, %table at %pos {style = half_split}
+  attn.return %r
+}
+// -----
+attn.graph @heads(%q: tensor<1x64xf16>, %table: tensor<8x48xf32>, %pos: tensor<1xi32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%q has 64 columns; that is no whole number of heads of 48, the width of %table}}
+  %r = attn.rope %q, %table at %pos {style = half_split}
+  attn.return %r
+}
+// -----
+attn.graph @style(%q: tensor<1x64xf16>, %table: tensor<8x64xf32>, %pos: tensor<1xi32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has no style 'half_splt'; did you mean 'half_split'?}}
+  %r = attn.rope %q, %table at %pos {style = half_splt}
+  attn.return %r
+}
+// -----
+attn.graph @style(%q: tensor<1x64xf16>, %table: tensor<8x64xf32>, %pos: tensor<1xi32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has no style 'neox'; it has half_split and interleaved}}
+  %r = attn.rope %q, %table at %pos {style = neox}
+  attn.return %r
+}
+// -----
+attn.graph @positions(%q: tensor<1x64xf16>, %table: tensor<8x64xf32>, %pos: tensor<2xi32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%pos has 2 positions; the activations have 1 row}}
+  %r = attn.rope %q, %table at %pos {style = half_split}
+  attn.return %r
+}
+// -----
+attn.graph @position_type(%q: tensor<1x64xf16>, %table: tensor<8x64xf32>, %pos: tensor<1xi64>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{must be positions, tensor<Txi32>, but got 'tensor<1xi64>'}}
+  %r = attn.rope %q, %table at %pos {style = half_split}
+  attn.return %r
+}
+// -----
+attn.graph @four(%q: tensor<1x64xf16>, %table: tensor<8x64xf32>, %pos: tensor<1xi32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{takes one or two values and a table, not 4 operands}}
+  %a, %b, %c = attn.rope %q, %q, %q, %table at %pos {style = half_split}
+  attn.return %a
+}
+// -----
+attn.graph @odd_table() -> tensor<8x3xf32> {
+  // expected-error @+1 {{needs an even head dimension to form pairs, not 3}}
+  %t = attn.rope_table {base = 10000, dim = 3, positions = 8}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<8x4xf32> {
+  // expected-error @+1 {{needs {base, dim, positions}}}
+  %t = attn.rope_table {base = 10000, dim = 4}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<8x4xf32> {
+  // expected-error @+1 {{needs an integer as 'dim', not 4.0}}
+  %t = attn.rope_table {base = 10000, dim = 4.0, positions = 8}
+  attn.return %t
+}
+// -----
+attn.graph @append(%cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %k: tensor<1x64xf16>, %slot: tensor<1xi64>) {
+  // expected-error @+1 {{%k has 64 columns; %cache holds 2 heads of 16, 32 in all}}
+  %c = attn.kv_append %cache, %k, %k at %slot
+  attn.return
+}
+// -----
+attn.graph @slots(%cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %k: tensor<1x32xf16>, %slot: tensor<3xi64>) {
+  // expected-error @+1 {{%slot has 3 slots; the activations have 1 row}}
+  %c = attn.kv_append %cache, %k, %k at %slot
+  attn.return
+}
+// -----
+attn.graph @no_cache(%q: tensor<1x64xf16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a cache here; %q is 'tensor<1x64xf16>'}}
+  %o = attn.attention %q, %q, %len {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @query(%q: tensor<1x60xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x60xf16> {
+  // expected-error @+1 {{%q has 60 columns; that is no whole number of heads of 16, the head dimension of %cache}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @group(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 3, dim = 16, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%q has 4 heads; a multiple of the 3 KV heads of %cache is needed}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @scale(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite scale above 0, not nan}}
+  %o = attn.attention %q, %cache, %len {scale = 0x7FF8000000000000 : f64}
+  attn.return %o
+}
+// -----
+attn.graph @scale(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite scale above 0, not INF}}
+  %o = attn.attention %q, %cache, %len {scale = 0x7F800000 : f32}
+  attn.return %o
+}
+// -----
+attn.graph @lengths(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>,
+    %len: !attn.lengths<2, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%len has 2 lengths; the activations have 1 row}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @add(%x: tensor<1x64xf16>, %y: tensor<1x32xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{adds values of one shape, not 'tensor<1x64xf16>' and 'tensor<1x32xf16>'}}
+  %z = attn.add %x, %y
+  attn.return %z
+}

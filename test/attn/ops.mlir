@@ -1,0 +1,81 @@
+// Every operation prints as it was written, and the print parses to the same; so does the generic form.
+// RUN: cfc-opt %s | FileCheck %s
+// RUN: cfc-opt %s | cfc-opt | FileCheck %s
+// RUN: cfc-opt %s --mlir-print-op-generic | cfc-opt | FileCheck %s
+
+// CHECK-LABEL: attn.graph @block(%x: tensor<1x64xf16>, %gain: tensor<64xf32>,
+// CHECK-SAME: %cache: !attn.kv_cache<heads = 2, dim = 16, bf16>,
+// CHECK-SAME: %len: !attn.lengths<1, capacity = 128>) -> (tensor<1x64xf16>) {
+attn.graph @block(%x: tensor<1x64xf16>, %gain: tensor<64xf32>, %w_q: tensor<64x64xf16>, %w_k: tensor<32x64xbf16>,
+    %w_v: tensor<32x64xf16>, %w_o: tensor<64x64xf16>, %table: tensor<128x16xf32>,
+    %cache: !attn.kv_cache<heads = 2, dim = 16, bf16>, %pos: tensor<1xi32>, %slot: tensor<1xi64>,
+    %len: !attn.lengths<1, capacity = 128>) -> tensor<1x64xf16> {
+  // CHECK-NEXT: %n = attn.rms_norm %x, %gain {eps = 1.000000e-05}
+  // CHECK-NEXT: %q, %k, %v = attn.linear %n, [%w_q, %w_k, %w_v]{{$}}
+  // CHECK-NEXT: %qr, %kr = attn.rope %q, %k, %table at %pos {style = half_split}
+  // CHECK-NEXT: %c = attn.kv_append %cache, %kr, %v at %slot{{$}}
+  // CHECK-NEXT: %o = attn.attention %qr, %c, %len {scale = 2.500000e-01}
+  // CHECK-NEXT: %y = attn.linear %o, [%w_o]{{$}}
+  // CHECK-NEXT: %z = attn.add %x, %y{{$}}
+  // CHECK-NEXT: attn.return %z{{$}}
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-5}
+  %q, %k, %v = attn.linear %n, [%w_q, %w_k, %w_v]
+  %qr, %kr = attn.rope %q, %k, %table at %pos {style = half_split}
+  %c = attn.kv_append %cache, %kr, %v at %slot
+  %o = attn.attention %qr, %c, %len {scale = 0.25}
+  %y = attn.linear %o, [%w_o]
+  %z = attn.add %x, %y
+  attn.return %z
+}
+
+// Biases, result groups, one rotated value, a second result of attention, whole numbers where fractions are possible.
+// CHECK-LABEL: attn.graph @forms(
+// CHECK-SAME: -> (tensor<1x64xf16> {attn.name = "o"}, tensor<1x4xf32>) attributes {test.note = "kept"} {
+attn.graph @forms(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>, %b: tensor<64xbf16>,
+    %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %pos: tensor<1xi32>, %len: !attn.lengths<1, capacity = 8>)
+    -> (tensor<1x64xf16> {attn.name = "o"}, tensor<1x4xf32>) attributes {test.note = "kept"} {
+  // CHECK-NEXT: %r:2 = attn.linear %x, [%w, %w] bias [%b, %b]{{$}}
+  // CHECK-NEXT: %t = attn.rope_table {base = 1.000000e+04, dim = 16, positions = 100}
+  // CHECK-NEXT: %u = attn.rope %r#1, %t at %pos {style = interleaved, test.mark, test.plan = 3 : i32}
+  // CHECK-NEXT: %o, %lse = attn.attention %u, %cache, %len {scale = 1.000000e+00}
+  // CHECK-NEXT: attn.return %o, %lse
+  %r:2 = attn.linear %x, [%w, %w] bias [%b, %b]
+  %t = attn.rope_table {base = 10000, dim = 16, positions = 100}
+  %u = attn.rope %r#1, %t at %pos {style = interleaved, test.plan = 3 : i32, test.mark}
+  %o, %lse = attn.attention %u, %cache, %len {scale = 1}
+  attn.return %o, %lse
+}
+
+// A trailing type changes the element type; it prints only where it says something new.
+// CHECK-LABEL: attn.graph @types(
+attn.graph @types(%x: tensor<1x64xf16>, %w: tensor<32x64xf16>, %gain: tensor<32xf16>)
+    -> (tensor<1x32xbf16>, tensor<8x4xbf16>) {
+  // CHECK-NEXT: %a, %b = attn.linear %x, [%w, %w] : tensor<1x32xbf16>, tensor<1x32xf16>
+  // CHECK-NEXT: %n = attn.rms_norm %b, %gain {eps = 1.000000e-05}{{$}}
+  // CHECK-NEXT: %s = attn.add %a, %n{{$}}
+  // CHECK-NEXT: %t = attn.rope_table {{{.*}}} : tensor<8x4xbf16>
+  %a, %b = attn.linear %x, [%w, %w] : tensor<1x32xbf16>, tensor<1x32xf16>
+  %n = attn.rms_norm %b, %gain {eps = 1.0e-5} : tensor<1x32xf16>
+  %s = attn.add %a, %n
+  %t = attn.rope_table {base = 10000, dim = 4, positions = 8} : tensor<8x4xbf16>
+  attn.return %s, %t
+}
+
+// A tensor's name is the argument's, unless it is given; a name that is no SSA name stays an attribute.
+// CHECK-LABEL: attn.graph @names(%model.layers.0.weight: tensor<64x64xf16>,
+// CHECK-SAME: %arg0: tensor<1x64xf16> {attn.name = "hidden-state"})
+attn.graph @names(%w: tensor<64x64xf16> {attn.name = "model.layers.0.weight"},
+    %x: tensor<1x64xf16> {attn.name = "hidden-state"}) -> tensor<1x64xf16> {
+  // CHECK-NEXT: attn.linear %arg0, [%model.layers.0.weight]
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+
+// Several requests: rows of the activations.
+// CHECK-LABEL: attn.graph @batch(
+attn.graph @batch(%q: tensor<3x64xf16>, %k: tensor<3x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>,
+    %slot: tensor<3xi64>, %len: !attn.lengths<3, capacity = 8>) -> (tensor<3x64xf16>, tensor<3x4xf32>) {
+  %c = attn.kv_append %cache, %k, %k at %slot
+  %o, %lse = attn.attention %q, %c, %len {scale = 0.25}
+  attn.return %o, %lse
+}

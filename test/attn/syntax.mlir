@@ -1,0 +1,120 @@
+// What is misspelt, misplaced or not a graph at all.
+// RUN: cfc-opt %s -verify-diagnostics -split-input-file
+
+attn.graph @operation(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{custom op 'attn.rmsnorm' is unknown; did you mean 'attn.rms_norm'?}}
+  %n = attn.rmsnorm %x, %gain {eps = 1.0e-5}
+  attn.return %n
+}
+// -----
+attn.graph @operation(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{custom op 'attn.convolution' is unknown}}
+  %n = attn.convolution %x
+  attn.return %n
+}
+// -----
+attn.graph @attribute(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has no attribute 'epss'; did you mean 'eps'?}}
+  %n = attn.rms_norm %x, %gain {epss = 1.0e-5}
+  attn.return %n
+}
+// -----
+attn.graph @attribute(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has no attribute 'momentum'; it has eps}}
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-5, momentum = 0.9}
+  attn.return %n
+}
+// -----
+attn.graph @attribute(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has no attribute 'alpha'}}
+  %n = attn.add %x, %x {alpha = 2.0}
+  attn.return %n
+}
+// -----
+attn.graph @twice(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has 'eps' twice}}
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-5, eps = 1.0e-6}
+  attn.return %n
+}
+// -----
+attn.graph @value(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{uses %gian, which is not defined before it; did you mean %gain?}}
+  %n = attn.rms_norm %x, %gian {eps = 1.0e-5}
+  attn.return %n
+}
+// -----
+attn.graph @order(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{uses %later, which is not defined before it}}
+  %y = attn.add %x, %later
+  %later = attn.add %x, %x
+  attn.return %y
+}
+// -----
+// expected-error @+1 {{needs named arguments, as in '%x: type'}}
+attn.graph @unnamed(tensor<1x64xf16>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{is called 'a-b'; kernels are named after it: use letters, digits and _}}
+attn.graph @"a-b"() {
+  attn.return
+}
+// -----
+// expected-error @+1 {{argument %x is 'tensor<?x64xf16>'; a tensor of fixed sizes of f16, bf16, f32, i32 or i64, a cache or lengths is needed}}
+attn.graph @dynamic(%x: tensor<?x64xf16>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{argument %x is 'tensor<1x0xf16>'}}
+attn.graph @empty_tensor(%x: tensor<1x0xf16>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{argument %x is 'f32'}}
+attn.graph @scalar(%x: f32) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{failed to verify constraint: region with 1 blocks}}
+attn.graph @empty() {
+}
+// -----
+attn.graph @no_return(%x: tensor<1x64xf16>) {
+  // expected-error @+1 {{block with no terminator}}
+  %y = attn.add %x, %x
+}
+// -----
+attn.graph @returns(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has 0 values; the graph declares 1}}
+  attn.return
+}
+// -----
+attn.graph @returns(%x: tensor<1x64xf16>) -> tensor<1x64xbf16> {
+  %y = attn.add %x, %x
+  // expected-error @+1 {{value 0 is 'tensor<1x64xf16>'; the graph declares 'tensor<1x64xbf16>'}}
+  attn.return %y
+}
+// -----
+attn.graph @foreign(%x: tensor<1x64xf16>) {
+  // expected-error @+1 {{'arith.constant' cannot be in a graph: only attn's operations can}}
+  %c = arith.constant 1.0 : f16
+  attn.return
+}
+// -----
+// expected-error @+1 {{a cache has at least 1 head and 1 element a head, not heads = 0, dim = 16}}
+attn.graph @cache(%c: !attn.kv_cache<heads = 0, dim = 16, f16>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{a cache holds f16 or bf16, not 'f32'}}
+attn.graph @cache(%c: !attn.kv_cache<heads = 1, dim = 16, f32>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{a capacity is from 1 to 2147483647 tokens, not 0}}
+attn.graph @lengths(%l: !attn.lengths<1, capacity = 0>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{must be inside attn.graph}}
+"attn.graph"() <{function_type = () -> (), sym_name = "g"}> ({ ^bb0(%x: tensor<1x64xf16>): attn.return %x }) : () -> ()
