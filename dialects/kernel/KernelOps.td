@@ -141,7 +141,7 @@ def Kernel_ReturnOp : Kernel_Op<"return", [Pure, Terminator, ParentOneOf<["FuncO
   let summary = "end of a kernel";
   let assemblyFormat = "attr-dict";
 }
-def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItemsOp", "FinishOp"]>]> {
+def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItemsOp", "FinishOp", "ProducerOp"]>]> {
   let summary = "end of a region";
   let assemblyFormat = "attr-dict";
 }
@@ -152,6 +152,17 @@ def Kernel_ForItemsOp : Kernel_Op<"for_items", [SingleBlockImplicitTerminator<"Y
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let extraClassDeclaration = [{ ::mlir::Value getItem() { return getBody().getArgument(0); } }];
+}
+
+def Kernel_ProducerOp : Kernel_Op<"producer", [SingleBlockImplicitTerminator<"YieldOp">]> {
+  let summary = "what the producer warp runs: the kernel's loops with the feeds of every stream, in the consumers' order";
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "attr-dict-with-keyword $body";
+}
+def Kernel_FeedOp : Kernel_Op<"feed", []> {
+  let summary = "copies the tiles of a stream into the ring; `slots` as in the matmul that takes them";
+  let arguments = (ins AnyTypeOf<[Kernel_Stream, Kernel_KvStream]>:$stream, DefaultValuedAttr<I64Attr, "1">:$slots);
+  let assemblyFormat = "$stream `slots` $slots attr-dict `:` type($stream)";
 }
 
 //===-- Global memory ---------------------------------------------------------===//

@@ -1,0 +1,90 @@
+//===- KernelLayout.h - Where a kernel keeps what in shared memory ------------===//
+//
+// Shared memory of a CTA, from offset 0: mbarriers of the ring and of the
+// exchanges, scratch, one buffer for each tile, the ring. All offsets are bytes.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "dialects/kernel/Kernel.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace cfc::kernel {
+
+/// Elements of `type` that one worker holds in `func`.
+int64_t localElements(FuncOp func, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<StateAttr> states);
+inline int64_t localElements(FuncOp func, TileType type) {
+  return localElements(func, type.getShape(), type.getStates());
+}
+
+/// How a matmul walks over its weights: blocks are 16 columns, slots the unit of the order of sums.
+struct MatmulTiling {
+  int64_t rows, columns;         ///< this CTA's part of the weights
+  int64_t tileRows, tileBlocks;  ///< a ring tile: 16 rows a consumer warp, tileBlocks * 16 columns
+  int64_t blocks, slotBlocks;    ///< 16-column blocks of this CTA, blocks in a slot
+  int64_t slots;                 ///< non-empty slots of this CTA
+  int64_t rowStride;             ///< bytes from row to row of a tile; 16 more than its columns, against bank conflicts
+  int64_t tileBytes() const { return tileRows * rowStride; }
+};
+
+/// Tiling of a stream of weights whose columns are summed in `slots` slots; failure where its columns cannot be
+/// split as its type says: each slot must then hold as many blocks.
+llvm::FailureOr<MatmulTiling> tilingOf(StreamType type, int64_t slots, FuncOp func);
+
+/// Tokens in a segment and in an online softmax lane; groups of segments (docs/design.md, "Order of sums").
+inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4, kGroups = 16;
+
+/// Groups of a K/V stream that one CTA attends to.
+int64_t localGroups(FuncOp func, KvStreamType type);
+
+/// Buffers of an exchange over N workers.
+struct ExchangeBuffers {
+  int64_t workers = 1;
+  int64_t rounds = 1;
+  llvm::SmallVector<int64_t> full;    ///< mbarrier of each round
+  int64_t empty = -1;                 ///< mbarrier: all peers have used the last result; -1 outside loops
+  int64_t receive = -1;               ///< reduce: payloads of the peers
+  llvm::SmallVector<int64_t> steps;   ///< butterfly reduce: the sum after each round; the last is the result
+  int64_t staging = -1;               ///< bulk: what the copies read
+};
+
+struct AttendBuffers {
+  int64_t lanes = 0;  ///< [2][kLanes][heads][dim + 2] f32: states of the group at hand
+  int64_t stack = 0;  ///< [levels][heads][dim + 2] f32: merged states
+  int64_t levels = 1;
+};
+
+class KernelLayout {
+public:
+  /// Lays out `func`; emits an error where something cannot be laid out.
+  static llvm::FailureOr<KernelLayout> compute(FuncOp func);
+
+  int64_t sharedBytes = 0;
+  int64_t stages = 0, slotBytes = 0; ///< ring
+  int64_t full = 0, empty = 0;       ///< mbarriers of the ring's slots
+  int64_t scratch = 0;               ///< 1 KB of the operation at hand
+  int64_t flag = 0;                  ///< 4 bytes: what one thread tells the others
+  int64_t ring = 0;
+
+  int64_t tile(mlir::Value value) const { return tiles.lookup(value); }
+  const ExchangeBuffers &exchange(ExchangeOp op) const { return exchanges.find(op)->second; }
+  const AttendBuffers &attend(AttendOp op) const { return attends.find(op)->second; }
+  /// Every mbarrier of the exchanges and its arrivals a phase.
+  llvm::ArrayRef<std::pair<int64_t, int64_t>> exchangeBarriers() const { return barriers; }
+
+private:
+  int64_t allocate(int64_t bytes);
+  void placeExchange(FuncOp func, ExchangeOp op);
+  void placeAttend(FuncOp func, AttendOp op);
+  void placeTiles(FuncOp func);
+  llvm::LogicalResult placeRing(FuncOp func);
+
+  llvm::DenseMap<mlir::Value, int64_t> tiles;
+  llvm::DenseMap<mlir::Operation *, ExchangeBuffers> exchanges;
+  llvm::DenseMap<mlir::Operation *, AttendBuffers> attends;
+  llvm::SmallVector<std::pair<int64_t, int64_t>> barriers;
+};
+
+/// Shared memory of a CTA of `func` in bytes; an error where it cannot be laid out.
+llvm::FailureOr<int64_t> sharedBytes(FuncOp func);
+
+} // namespace cfc::kernel

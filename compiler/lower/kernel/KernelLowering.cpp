@@ -1,0 +1,267 @@
+//===- KernelLowering.cpp - Structure of a lowered kernel ----------------------===//
+//
+// Prologue (addresses, barriers), the two roles, loops over items, and what the
+// lowering of single operations shares.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/kernel/KernelLowering.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::kernel;
+
+/// Bytes of the table before its first entry (docs/design.md).
+static constexpr int64_t kTableHeader = 64;
+
+KernelLowering::KernelLowering(FuncOp func, const KernelLayout &layout, simt::KernelOp target)
+    : func(func), layout(layout), target(target), b(OpBuilder(target.getBody()), func.getLoc()),
+      warps(func.consumerWarps()), threads(warps * 32) {
+  b.setInsertionPointToEnd(&target.getBody().front());
+}
+
+LogicalResult KernelLowering::run() {
+  Block &entry = target.getBody().front();
+  table = entry.getArgument(0);
+  workspace = entry.getArgument(1);
+  tid = b.create<simt::ThreadIdOp>(b.getI32Type());
+  warp = b.div(tid, 32);
+  lane = b.rem(tid, 32);
+  rank = func.clusterSize() > 1 ? b.create<simt::CtaRankOp>(b.getI32Type()).getResult() : b.i32(0);
+  shared = b.create<simt::SharedBaseOp>(simt::PtrType::get(b.getContext(), simt::Space::Shared));
+  loadArguments();
+  initBarriers();
+  round = b.i32(0);
+
+  Block &body = func.getBody().front();
+  auto producer = dyn_cast<ProducerOp>(&body.front());
+  Ring start{b.i32(0), b.i32(0)};
+  LogicalResult result = success();
+  if (producer) {
+    b.ifThen(b.eq(warp, warps), [&] {
+      ring = start;
+      result = lowerProducer(producer);
+    });
+    if (failed(result))
+      return failure();
+  }
+  auto consume = [&] {
+    ring = start;
+    result = lowerBlock(body);
+  };
+  if (producer)
+    b.ifThen(b.lt(warp, warps), consume);
+  else
+    consume();
+  if (failed(result))
+    return failure();
+  // No CTA leaves while a peer may still write to it.
+  b.loc = func.getLoc();
+  if (func.clusterSize() > 1) {
+    b.create<simt::ClusterArriveOp>();
+    b.create<simt::ClusterWaitOp>();
+  }
+  b.create<simt::ReturnOp>();
+  return success();
+}
+
+/// Addresses of the arguments: from the table, or at an offset in the workspace.
+void KernelLowering::loadArguments() {
+  auto global = simt::PtrType::get(b.getContext(), simt::Space::Global);
+  int64_t next = 0;
+  for (BlockArgument arg : func.getArguments()) {
+    unsigned i = arg.getArgNumber();
+    auto at = func.getArgAttrOfType<IntegerAttr>(i, kWorkspaceAttr);
+    if (at) {
+      memory[arg] = b.offset(workspace, b.i64(at.getInt()));
+      continue;
+    }
+    auto entry = func.getArgAttrOfType<IntegerAttr>(i, kEntryAttr);
+    int64_t first = kTableHeader + 8 * (entry ? entry.getInt() : next);
+    next = (first - kTableHeader) / 8 + (isa<CacheType>(arg.getType()) ? 5 : 1);
+    if (arg.use_empty())
+      continue;
+    auto pointer = [&](int64_t k) -> Value {
+      return b.create<simt::LoadPtrOp>(global, b.offset(table, first + 8 * k)).getResult();
+    };
+    auto number = [&](int64_t k) { return b.load(b.getI64Type(), b.offset(table, first + 8 * k)); };
+    if (isa<CacheType>(arg.getType()))
+      caches[arg] = {pointer(0), pointer(1), number(2), number(3), number(4)};
+    else
+      memory[arg] = pointer(0);
+  }
+}
+
+void KernelLowering::initBarriers() {
+  bool any = layout.stages || !layout.exchangeBarriers().empty();
+  if (!any)
+    return;
+  b.ifThen(b.eq(tid, 0), [&] {
+    auto init = [&](int64_t at, int64_t count) {
+      b.create<simt::MbarrierInitOp>(b.offset(shared, at), b.i32(count));
+    };
+    for (int64_t s = 0; s < layout.stages; ++s) {
+      init(layout.full + 8 * s, 1);
+      init(layout.empty + 8 * s, warps);
+    }
+    for (auto [at, count] : layout.exchangeBarriers())
+      init(at, count);
+    b.create<simt::FenceMbarrierInitOp>();
+  });
+  b.create<simt::BarrierOp>(0, target.getThreads());
+  if (func.clusterSize() > 1) {
+    b.create<simt::ClusterArriveOp>();
+    b.create<simt::ClusterWaitOp>();
+  }
+}
+
+LogicalResult KernelLowering::lowerBlock(Block &block) {
+  for (Operation &op : block)
+    if (failed(lowerOp(&op)))
+      return failure();
+  return success();
+}
+
+LogicalResult KernelLowering::lowerOp(Operation *op) {
+  b.loc = op->getLoc();
+  return TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](ForItemsOp o) { return lowerForItems(o); })
+      .Case([&](ReadOp o) { return lowerRead(o); })
+      .Case([&](WriteOp o) { return lowerWrite(o); })
+      .Case([&](AppendOp o) { return lowerAppend(o); })
+      .Case([&](RmsNormOp o) { return lowerRmsNorm(o); })
+      .Case([&](RopeOp o) { return lowerRope(o); })
+      .Case([&](ElementwiseOp o) { return lowerElementwise(o); })
+      .Case([&](CastOp o) { return lowerCast(o); })
+      .Case([&](FoldOp o) { return lowerFold(o); })
+      .Case([&](MatmulOp o) { return lowerMatmul(o); })
+      .Case([&](AttendOp o) { return lowerAttend(o); })
+      .Case([&](AttendNewOp o) { return lowerAttendNew(o); })
+      .Case([&](NormalizeOp o) { return lowerNormalize(o); })
+      .Case([&](ExchangeOp o) { return lowerExchange(o); })
+      .Case([&](FinishOp o) { return lowerFinish(o); })
+      // Streams are lowered where they are consumed, views where they are read; the producer is done.
+      .Case<LoadOp, LoadCacheOp, ExtractOp, ProducerOp, ReturnOp, YieldOp>([](Operation *) { return success(); })
+      .Default([](Operation *o) { return o->emitOpError("has no lowering to simt"); });
+}
+
+LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
+  Value first = b.create<simt::ClusterIdOp>(b.getI32Type());
+  Value step = b.create<simt::NumClustersOp>(b.getI32Type());
+  LogicalResult result = success();
+  Value outerRound = round;
+  inLoop = true;
+  Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step, {ring.slot, ring.phase, b.i32(0)},
+                      [&](Value i, ValueRange args) -> Values {
+                        ring = {args[0], args[1]};
+                        round = args[2];
+                        items[op.getItem()] = i;
+                        result = lowerBlock(op.getBody().front());
+                        b.loc = op.getLoc();
+                        sync();
+                        tellPeersOfUse(op.getBody().front());
+                        return {ring.slot, ring.phase, b.add(round, 1)};
+                      });
+  ring = {end[0], end[1]};
+  round = outerRound;
+  inLoop = false;
+  return result;
+}
+
+void KernelLowering::sync() { b.create<simt::BarrierOp>(1, threads); }
+
+void KernelLowering::forEach(int64_t n, function_ref<void(Value)> body) {
+  if (n == threads)
+    return body(tid);
+  if (n < threads)
+    return b.ifThen(b.lt(tid, n), [&] { body(tid); });
+  b.loop(tid, b.i32(n), b.i32(threads), {}, [&](Value i, ValueRange) -> Values {
+    body(i);
+    return {};
+  });
+}
+
+/// Ranks count with the last declared cta axis fastest.
+int64_t KernelLowering::rankStride(StringRef axis) {
+  int64_t stride = 1;
+  for (AxisAttr a : llvm::reverse(SmallVector<AxisAttr>(func.getAxes().getAsRange<AxisAttr>()))) {
+    if (a.getName().getValue() == axis)
+      return stride;
+    if (a.getLevel() == Level::Cta)
+      stride *= a.getSize();
+  }
+  return stride;
+}
+
+Value KernelLowering::coordinate(StringRef axis) {
+  int64_t size = func.axis(axis).getSize();
+  if (size == 1)
+    return b.i32(0);
+  return b.rem(b.div(rank, rankStride(axis)), size);
+}
+
+Value KernelLowering::peerRank(StringRef axis, Value x) {
+  // Sizes are powers of two, so coordinates are bit fields of the rank.
+  return b.xorI(rank, b.mul(x, rankStride(axis)));
+}
+
+Value KernelLowering::partOffset(TileType type) {
+  int64_t extent = type.getNumElements();
+  Value at = b.i32(0);
+  for (StateAttr s : type.getStates()) {
+    if (s.isPartial())
+      continue;
+    extent /= func.axis(s.getAxis().getValue()).getSize();
+    at = b.add(at, b.mul(coordinate(s.getAxis().getValue()), extent));
+  }
+  return at;
+}
+
+Value KernelLowering::actsFor(TileType type) {
+  Value acts = b.i1(true);
+  for (AxisAttr a : func.getAxes().getAsRange<AxisAttr>())
+    if (a.getLevel() == Level::Cta && a.getSize() > 1 && !stateOver(type.getStates(), a.getName().getValue()))
+      acts = b.andI(acts, b.eq(coordinate(a.getName().getValue()), 0));
+  return acts;
+}
+
+Value KernelLowering::loadElement(Value tile, Value index) {
+  auto type = cast<TileType>(tile.getType());
+  Value at = b.offset(bufferOf(tile), b.mul(index, type.getElementBytes()));
+  return b.toF32(b.load(type.getElementType(), at));
+}
+
+void KernelLowering::storeElement(Value tile, Value index, Value f32) {
+  auto type = cast<TileType>(tile.getType());
+  Value at = b.offset(bufferOf(tile), b.mul(index, type.getElementBytes()));
+  b.store(b.fromF32(f32, type.getElementType()), at);
+}
+
+void KernelLowering::setStatus(int64_t bits) {
+  b.create<simt::AtomicOp>(b.getI32Type(), simt::Rmw::Or, simt::Ordering::Relaxed, simt::Scope::Gpu, table,
+                           b.i32(bits));
+}
+
+//===-- Ring ------------------------------------------------------------------===//
+
+KernelLowering::Ring KernelLowering::advance(Ring r) {
+  Value next = b.add(r.slot, 1);
+  Value wraps = b.eq(next, layout.stages);
+  return {b.select(wraps, b.i32(0), next), b.select(wraps, b.xorI(r.phase, 1), r.phase)};
+}
+
+Value KernelLowering::slotAddress(Ring r) {
+  return b.offset(b.offset(shared, layout.ring), b.mul(r.slot, layout.slotBytes));
+}
+Value KernelLowering::fullBarrier(Ring r) { return b.offset(b.offset(shared, layout.full), b.mul(r.slot, 8)); }
+Value KernelLowering::emptyBarrier(Ring r) { return b.offset(b.offset(shared, layout.empty), b.mul(r.slot, 8)); }
+
+void KernelLowering::waitFull(Ring r) {
+  b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, fullBarrier(r), r.phase);
+}
+
+/// One lane of each consumer warp says that the warp has read the slot.
+void KernelLowering::releaseSlot(Ring r) {
+  b.create<simt::SyncWarpOp>();
+  b.ifThen(b.eq(lane, 0), [&] { b.create<simt::MbarrierArriveOp>(simt::Scope::Cta, emptyBarrier(r)); });
+}

@@ -1,0 +1,165 @@
+//===- KernelLowering.h - State of lowering one kernel to simt -----------------===//
+//
+// One method lowers one operation; the methods stand in files by subject. A
+// CTA has W consumer warps and, where there are streams, a producer warp.
+// Consumers run the kernel's body together and meet at a barrier after each
+// operation that gives a tile.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "compiler/lower/KernelLayout.h"
+#include "compiler/lower/kernel/SimtBuilder.h"
+
+namespace cfc::kernel {
+
+class KernelLowering {
+public:
+  using Value = mlir::Value;
+  using Values = SimtBuilder::Values;
+
+  KernelLowering(FuncOp func, const KernelLayout &layout, simt::KernelOp target);
+  llvm::LogicalResult run();
+
+private:
+  //===-- KernelLowering.cpp: structure --------------------------------------===//
+  void loadArguments();
+  void initBarriers();
+  llvm::LogicalResult lowerBlock(mlir::Block &block);
+  llvm::LogicalResult lowerOp(mlir::Operation *op);
+  llvm::LogicalResult lowerForItems(ForItemsOp op);
+  /// bar.sync of the consumer warps.
+  void sync();
+  /// Runs body(i) for this consumer thread's i of [0, n).
+  void forEach(int64_t n, llvm::function_ref<void(Value)> body);
+  /// Coordinate of this CTA on a cta axis, and the rank that differs from this one's by `x` on that axis (xor).
+  Value coordinate(llvm::StringRef axis);
+  Value peerRank(llvm::StringRef axis, Value x);
+  int64_t rankStride(llvm::StringRef axis);
+  /// First element of this CTA's part of a value split along dimension 0.
+  Value partOffset(TileType type);
+  /// True on the CTAs that act for a value: coordinate 0 on every cta axis that it is not split over.
+  Value actsFor(TileType type);
+  Value item(Value kernelItem) { return kernelItem ? items.lookup(kernelItem) : b.i32(0); }
+  Value bufferOf(Value tile) { return b.offset(shared, layout.tile(tile)); }
+  /// Element `index` of a tile in shared memory as f32, and back.
+  Value loadElement(Value tile, Value index);
+  void storeElement(Value tile, Value index, Value f32);
+  /// Sets bits of the sticky status in the table's header.
+  void setStatus(int64_t bits);
+
+  //===-- Ring -----------------------------------------------------------------===//
+  /// Position in the ring: slot, and the parity of its current use.
+  struct Ring {
+    Value slot, phase;
+  };
+  Ring advance(Ring r);
+  Value slotAddress(Ring r);
+  Value fullBarrier(Ring r);
+  Value emptyBarrier(Ring r);
+  void waitFull(Ring r);
+  void releaseSlot(Ring r);
+
+  //===-- LowerFeed.cpp: the producer -------------------------------------------===//
+  llvm::LogicalResult lowerProducer(ProducerOp op);
+  llvm::LogicalResult feedBlock(mlir::Block &block);
+  void feedWeights(LoadOp load, MatmulTiling tiling);
+  void feedCache(LoadCacheOp load);
+  /// Waits for the slot and arms it for `bytes`.
+  void acquireSlot(Ring r, Value bytes);
+  void copyRow(LoadOp load, Value stackedRow, Value columnBytes, Value bytes, Value dst, Value barrier);
+  Value validRows(LoadOp load, Value from, int64_t count);
+
+  /// What both sides know of a cached request.
+  struct Tokens {
+    Value length, segmentsPerGroup, segments;
+  };
+  Tokens tokensOf(LoadCacheOp load, bool report);
+  /// Segments [first, last) of local group `g`.
+  std::pair<Value, Value> segmentsOfGroup(const Tokens &t, KvStreamType type, Value g);
+
+  //===-- LowerMemory.cpp ----------------------------------------------------------===//
+  llvm::LogicalResult lowerRead(ReadOp op);
+  llvm::LogicalResult lowerWrite(WriteOp op);
+  llvm::LogicalResult lowerAppend(AppendOp op);
+
+  //===-- LowerPointwise.cpp ---------------------------------------------------------===//
+  llvm::LogicalResult lowerRmsNorm(RmsNormOp op);
+  llvm::LogicalResult lowerRope(RopeOp op);
+  llvm::LogicalResult lowerElementwise(ElementwiseOp op);
+  llvm::LogicalResult lowerCast(CastOp op);
+  llvm::LogicalResult lowerFold(FoldOp op);
+  /// Sum or max of one f32 a consumer thread, in all threads; the tree does not depend on the number of warps.
+  Value foldThreads(ElementwiseKind kind, llvm::function_ref<Value(Value virtualLane)> partial);
+
+  //===-- LowerMatmul.cpp ------------------------------------------------------------===//
+  llvm::LogicalResult lowerMatmul(MatmulOp op);
+
+  //===-- LowerAttend.cpp ------------------------------------------------------------===//
+  llvm::LogicalResult lowerAttend(AttendOp op);
+  llvm::LogicalResult lowerAttendNew(AttendNewOp op);
+  llvm::LogicalResult lowerNormalize(NormalizeOp op);
+
+  //===-- LowerExchange.cpp, LowerFinish.cpp ---------------------------------------------===//
+  llvm::LogicalResult lowerExchange(ExchangeOp op);
+  void pushGather(ExchangeOp op);
+  void bulkExchange(ExchangeOp op);
+  void butterflyGather(ExchangeOp op);
+  void pushReduce(ExchangeOp op);
+  void butterflyReduce(ExchangeOp op);
+  void waitForPeersToFinish(ExchangeOp op);
+  void tellPeersOfUse(mlir::Block &body);
+  void arriveAtPeers(ExchangeOp op, int64_t barrier);
+  void arriveAtPartner(ExchangeOp op, int64_t round);
+  void copyToPeers(ExchangeOp op, Value from, Value to, int64_t bytes, llvm::ArrayRef<int64_t> peers);
+  void waitRound(ExchangeOp op, int64_t round);
+  void mergePayloads(ExchangeOp op, llvm::ArrayRef<Value> bases, Value result);
+  llvm::LogicalResult lowerFinish(FinishOp op);
+
+  FuncOp func;
+  const KernelLayout &layout;
+  simt::KernelOp target;
+  SimtBuilder b;
+
+  int64_t warps;                             ///< consumer warps
+  int64_t threads;                           ///< consumer threads
+  Value tid, warp, lane, rank, shared;       ///< of this thread
+  Value table, workspace;
+  llvm::DenseMap<Value, Value> memory;       ///< memref argument → global address
+  struct CacheArgument {
+    Value k, v, strideHead, strideToken, capacity; ///< addresses; bytes and tokens (i64)
+  };
+  llvm::DenseMap<Value, CacheArgument> caches;
+  llvm::DenseMap<Value, Value> items;        ///< item → i32
+  Ring ring;                                 ///< of the role at hand
+  Value round;                               ///< how often the loop at hand has run (i32)
+  bool inLoop = false;
+};
+
+/// (m, l, o) of an online softmax.
+struct SoftmaxState {
+  mlir::Value m, l, o;
+};
+/// Merge of two online softmaxes; symmetric, and exact where one is empty (m = -inf).
+SoftmaxState mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y);
+/// Element d of head h of a state [heads][dim + 2] at `base`, with its m and l; the thread of element 0 also stores those.
+SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim);
+void storeState(SimtBuilder &b, SoftmaxState s, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim);
+
+/// Widest word (16, 8, 4, 2 or 1 bytes) that divides `bytes`, and the type that moves it.
+int64_t wordFor(int64_t bytes);
+mlir::Type wordType(mlir::OpBuilder &b, int64_t bytes);
+
+/// Merges `n` leaves by the left-balanced binary tree.
+template <typename T>
+T mergeTree(int64_t n, llvm::function_ref<T(int64_t)> leaf, llvm::function_ref<T(T, T)> merge, int64_t first = 0) {
+  if (n == 1)
+    return leaf(first);
+  int64_t left = 1;
+  while (left * 2 < n)
+    left *= 2;
+  T l = mergeTree<T>(left, leaf, merge, first);
+  T r = mergeTree<T>(n - left, leaf, merge, first + left);
+  return merge(l, r);
+}
+
+} // namespace cfc::kernel

@@ -1,0 +1,304 @@
+//===- LowerAttend.cpp - Online softmax over cached tokens -------------------------===//
+//
+// Keys are the A operand of QK, values (transposed) of PV; query heads of one KV
+// head are columns. Warp w holds lane w % 4 of each segment: 16 tokens with an
+// online softmax of their own. After each group of segments the lanes are merged
+// by a tree and pushed on a binary counter of merged groups, so the order
+// depends on the length alone (docs/design.md, "Order of sums").
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/kernel/KernelLowering.h"
+#include "compiler/lower/kernel/MmaOperands.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::kernel;
+
+static constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+
+SoftmaxState cfc::kernel::mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y) {
+  Value m = b.fmax(x.m, y.m);
+  Value safe = b.select(b.isNegInf(m), b.f32(0), m);
+  Value sx = b.exp2(b.fsub(x.m, safe)), sy = b.exp2(b.fsub(y.m, safe));
+  auto mix = [&](Value u, Value v) { return b.fadd(b.fmul(u, sx), b.fmul(v, sy)); };
+  return {m, mix(x.l, y.l), mix(x.o, y.o)};
+}
+
+namespace {
+using Values = SimtBuilder::Values;
+
+/// Registers of one warp's online softmax: two columns (heads) a thread.
+struct LaneState {
+  Values m, l;          // of columns 2 (lane % 4) and + 1
+  SmallVector<Values> o; // per 16 dims: the 4 registers of an mma
+
+  static LaneState empty(SimtBuilder &b, int64_t dim) {
+    Value z = b.f32(0);
+    return {{b.negInf(), b.negInf()}, {z, z}, SmallVector<Values>(dim / 16, Values{z, z, z, z})};
+  }
+  Values flat() const {
+    Values v = {m[0], m[1], l[0], l[1]};
+    for (const Values &x : o)
+      v.append(x.begin(), x.end());
+    return v;
+  }
+  void assign(ValueRange v) {
+    m = {v[0], v[1]};
+    l = {v[2], v[3]};
+    for (size_t i = 0; i < o.size(); ++i)
+      o[i].assign(v.begin() + 4 + 4 * i, v.begin() + 8 + 4 * i);
+  }
+};
+
+/// One attend: what does not change over its segments.
+struct Attend {
+  SimtBuilder &b;
+  int64_t heads, dim;
+  double scale;
+  MmaOperands qk, pv;
+  Value lane, tokenLane; // tokenLane: first token of this warp's 16
+  SmallVector<Values> q; // B registers per 16 dims
+
+  Value shuffleXor(Value v, int64_t x) {
+    return b.create<simt::ShuffleOp>(v.getType(), simt::ShuffleMode::Xor, v, b.i32(x)).getResult();
+  }
+  /// Over the 8 token rows that lanes of one column hold.
+  Value acrossTokens(Value v, function_ref<Value(Value, Value)> merge) {
+    for (int64_t x : {4, 8, 16})
+      v = merge(v, shuffleXor(v, x));
+    return v;
+  }
+
+  Values scores(Value slot) {
+    Value row = b.add(tokenLane, b.rem(lane, 16));
+    Value base = b.offset(slot, b.add(b.mul(row, dim * 2), b.mul(b.div(lane, 16), 16)));
+    Values s(4, b.f32(0));
+    for (int64_t k = 0; k < dim / 16; ++k)
+      s = qk.multiply(qk.weights(b.offset(base, 32 * k)), q[k], s);
+    return s;
+  }
+
+  /// Masks, rescales `state` and gives the rounded probabilities as B registers of PV.
+  Values probabilities(Values s, Value tokens, LaneState &state) {
+    Value token = b.add(tokenLane, b.div(lane, 4));
+    Value exists[2] = {b.lt(token, tokens), b.lt(b.add(token, 8), tokens)};
+    for (int i = 0; i < 4; ++i)
+      s[i] = b.select(exists[i / 2], b.fmul(s[i], b.f32(scale * kLog2E)), b.negInf());
+    Values p(4);
+    for (int j = 0; j < 2; ++j) {
+      Value top = acrossTokens(b.fmax(s[j], s[2 + j]), [&](Value x, Value y) { return b.fmax(x, y); });
+      Value m = b.fmax(state.m[j], top);
+      Value safe = b.select(b.isNegInf(m), b.f32(0), m);
+      Value alpha = b.exp2(b.fsub(state.m[j], safe));
+      p[j] = b.exp2(b.fsub(s[j], safe));
+      p[2 + j] = b.exp2(b.fsub(s[2 + j], safe));
+      state.m[j] = m;
+      state.l[j] = b.fmul(state.l[j], alpha);
+      for (Values &o : state.o) {
+        o[j] = b.fmul(o[j], alpha);
+        o[2 + j] = b.fmul(o[2 + j], alpha);
+      }
+    }
+    Values regs;
+    for (int half = 0; half < 2; ++half) {
+      Value reg = b.pack(p[2 * half], p[2 * half + 1], pv.type());
+      // The weights of o and the sum l are the same rounded numbers.
+      auto [lo, hi] = b.unpack(reg, pv.type());
+      state.l[0] = b.fadd(state.l[0], lo);
+      state.l[1] = b.fadd(state.l[1], hi);
+      regs.push_back(b.create<simt::MovmatrixOp>(b.getI32Type(), reg).getResult());
+    }
+    return regs;
+  }
+
+  /// Keeps the 16-bit halves of tokens before `tokens`: rows past them hold anything, NaN too.
+  Value tokenMask(Value first, Value tokens) {
+    Value lo = b.select(b.lt(first, tokens), b.i32(0xffff), b.i32(0));
+    Value hi = b.select(b.lt(b.add(first, 1), tokens), b.i32(int32_t(0xffff0000)), b.i32(0));
+    return b.orI(lo, hi);
+  }
+
+  void accumulate(Value slot, const Values &p, Value tokens, LaneState &state) {
+    Value row = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
+    Value base = b.offset(slot, b.add(b.mul(row, dim * 2), b.mul(b.rem(b.div(lane, 8), 2), 16)));
+    Value first = b.add(tokenLane, b.mul(b.rem(lane, 4), 2));
+    Value masks[2] = {tokenMask(first, tokens), tokenMask(b.add(first, 8), tokens)};
+    for (int64_t i = 0; i < dim / 16; ++i) {
+      Values a = pv.weights(b.offset(base, 32 * i), /*half=*/false, /*trans=*/true);
+      for (int r = 0; r < 4; ++r)
+        a[r] = b.andI(a[r], masks[r / 2]);
+      state.o[i] = pv.multiply(a, p, state.o[i]);
+    }
+  }
+
+  /// Writes the state of this warp's lane to [head][dim + 2].
+  void storeLane(LaneState &state, Value to) {
+    for (Value &l : state.l)
+      l = acrossTokens(l, [&](Value x, Value y) { return b.fadd(x, y); });
+    for (int j = 0; j < 2; ++j) {
+      Value head = b.add(b.mul(b.rem(lane, 4), 2), j);
+      b.ifThen(b.lt(head, heads), [&] {
+        Value row = b.offset(to, b.mul(head, (dim + 2) * 4));
+        for (int64_t i = 0; i < dim / 16; ++i)
+          for (int half = 0; half < 2; ++half) {
+            Value d = b.add(b.div(lane, 4), 16 * i + 8 * half);
+            b.store(state.o[i][2 * half + j], b.offset(row, b.mul(d, 4)));
+          }
+        b.ifThen(b.lt(lane, 4), [&] {
+          b.store(state.m[j], b.offset(row, dim * 4));
+          b.store(state.l[j], b.offset(row, dim * 4 + 4));
+        });
+      });
+    }
+  }
+};
+} // namespace
+
+SoftmaxState cfc::kernel::loadState(SimtBuilder &b, Value base, Value head, Value d, int64_t dim) {
+  Value row = b.offset(base, b.mul(head, (dim + 2) * 4));
+  auto at = [&](Value p) { return b.load(b.getF32Type(), p); };
+  return {at(b.offset(row, dim * 4)), at(b.offset(row, dim * 4 + 4)), at(b.offset(row, b.mul(d, 4)))};
+}
+
+void cfc::kernel::storeState(SimtBuilder &b, SoftmaxState s, Value base, Value head, Value d, int64_t dim) {
+  Value row = b.offset(base, b.mul(head, (dim + 2) * 4));
+  b.store(s.o, b.offset(row, b.mul(d, 4)));
+  b.ifThen(b.eq(d, 0), [&] {
+    b.store(s.m, b.offset(row, dim * 4));
+    b.store(s.l, b.offset(row, dim * 4 + 4));
+  });
+}
+
+LogicalResult KernelLowering::lowerAttend(AttendOp op) {
+  KvStreamType kv = op.getKv().getType();
+  TileType qType = op.getQ().getType();
+  int64_t dim = kv.getDim(), heads = op.getResult().getType().getShape()[0];
+  int64_t stateBytes = heads * (dim + 2) * 4;
+  const AttendBuffers &buffers = layout.attend(op);
+  Tokens tokens = tokensOf(op.getKv().getDefiningOp<LoadCacheOp>(), /*report=*/true);
+
+  Attend a{b, heads, dim, op.getScale().convertToDouble(), MmaOperands(b, kv.getElementType(), qType.getElementType()),
+           MmaOperands(b, kv.getElementType(), kv.getElementType()), lane, b.mul(b.rem(warp, kLanes), kLane), {}};
+  for (int64_t k = 0; k < dim / 16; ++k)
+    a.q.push_back(a.qk.activations(bufferOf(op.getQ()), dim, heads, b.i32(16 * k), lane));
+
+  // Pushes group `g`, whose lanes are in `from`, on the counter of merged groups.
+  auto mergeGroup = [&](Value g, Value from) {
+    forEach(heads * dim, [&](Value i) {
+      Value head = b.div(i, dim), d = b.rem(i, dim);
+      SoftmaxState carry = mergeTree<SoftmaxState>(
+          kLanes, [&](int64_t j) { return loadState(b, b.offset(from, j * stateBytes), head, d, dim); },
+          [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
+      Value active = b.i1(true);
+      for (int64_t level = 0; level < buffers.levels; ++level) {
+        Value at = b.offset(shared, buffers.stack + level * stateBytes);
+        Value merges = level + 1 == buffers.levels ? b.i1(false) : b.ne(b.andI(g, int64_t(1) << level), 0);
+        Value stores = b.andI(active, b.xorI(merges, b.i1(true)));
+        b.ifThen(stores, [&] { storeState(b, carry, at, head, d, dim); });
+        if (level + 1 == buffers.levels)
+          break;
+        active = b.andI(active, merges);
+        Values next = b.ifElse(
+            SmallVector<Type>(3, b.getF32Type()), active,
+            [&]() -> Values {
+              SoftmaxState s = mergeSoftmax(b, loadState(b, at, head, d, dim), carry);
+              return {s.m, s.l, s.o};
+            },
+            [&]() -> Values { return {carry.m, carry.l, carry.o}; });
+        carry = {next[0], next[1], next[2]};
+      }
+    });
+  };
+
+  Values end = b.loop(
+      b.i32(0), b.i32(localGroups(func, kv)), b.i32(1), {ring.slot, ring.phase},
+      [&](Value g, ValueRange outer) -> Values {
+        auto [first, last] = segmentsOfGroup(tokens, kv, g);
+        LaneState state = LaneState::empty(b, dim);
+        Values inits(outer.begin(), outer.end());
+        inits.append(state.flat());
+        Values in = b.loop(first, last, b.i32(1), inits, [&](Value segment, ValueRange args) -> Values {
+          Ring r{args[0], args[1]};
+          LaneState inner = state;
+          inner.assign(args.drop_front(2));
+          Value left = b.sub(tokens.length, b.shl(segment, 6));
+          waitFull(r);
+          Values s = a.scores(slotAddress(r));
+          releaseSlot(r);
+          r = advance(r);
+          Values p = a.probabilities(s, left, inner);
+          waitFull(r);
+          a.accumulate(slotAddress(r), p, left, inner);
+          releaseSlot(r);
+          r = advance(r);
+          Values out = {r.slot, r.phase};
+          out.append(inner.flat());
+          return out;
+        });
+        state.assign(ValueRange(in).drop_front(2));
+        Value half = b.offset(shared, b.add(b.mul(b.rem(g, 2), kLanes * stateBytes), buffers.lanes));
+        Value mine = b.offset(half, b.mul(b.rem(warp, kLanes), stateBytes));
+        // With eight warps two hold the same lane: one writes it.
+        if (warps > kLanes)
+          b.ifThen(b.lt(warp, kLanes), [&] { a.storeLane(state, mine); });
+        else
+          a.storeLane(state, mine);
+        sync();
+        mergeGroup(g, half);
+        return {in[0], in[1]};
+      });
+  ring = {end[0], end[1]};
+  sync();
+  return success();
+}
+
+LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
+  TileType type = op.getState().getType();
+  int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
+  Value scratch = b.offset(shared, layout.scratch);
+  Value idle = b.lt(b.load(b.getI64Type(), memory.lookup(op.getSlot())), 0);
+  sync(); // the last reader of the scratch
+  // One warp a head: its score in base 2.
+  b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {
+    Value dot = b.loop(lane, b.i32(dim), b.i32(32), b.f32(0), [&](Value d, ValueRange sum) -> Values {
+      Value q = loadElement(op.getQ(), b.add(b.mul(head, dim), d)), k = loadElement(op.getK(), d);
+      return {b.fadd(sum[0], b.fmul(q, k))};
+    })[0];
+    for (int64_t x = 16; x; x /= 2)
+      dot = b.fadd(dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
+    Value score = b.fmul(dot, b.f32(op.getScale().convertToDouble() * kLog2E));
+    b.ifThen(b.eq(lane, 0), [&] { b.store(score, b.offset(scratch, b.mul(head, 4))); });
+    return {};
+  });
+  sync();
+  Value from = bufferOf(op.getState()), to = bufferOf(op.getResult());
+  forEach(heads * dim, [&](Value i) {
+    Value head = b.div(i, dim), d = b.rem(i, dim);
+    SoftmaxState old = loadState(b, from, head, d, dim);
+    Value score = b.load(b.getF32Type(), b.offset(scratch, b.mul(head, 4)));
+    SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)),
+                       b.select(idle, b.f32(0), loadElement(op.getV(), d))};
+    storeState(b, mergeSoftmax(b, old, token), to, head, d, dim);
+  });
+  sync();
+  return success();
+}
+
+LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
+  TileType type = op.getState().getType();
+  int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
+  Value from = bufferOf(op.getState());
+  forEach(heads * dim, [&](Value i) {
+    SoftmaxState s = loadState(b, from, b.div(i, dim), b.rem(i, dim), dim);
+    Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
+    Value l = b.select(empty, b.f32(1), s.l);
+    storeElement(op.getResult(), i, b.select(empty, b.f32(0), b.fdiv(s.o, l)));
+  });
+  forEach(heads, [&](Value head) {
+    SoftmaxState s = loadState(b, from, head, b.i32(0), dim);
+    Value log = b.create<simt::Log2Op>(s.l);
+    storeElement(op.getLse(), head, b.fmul(b.fadd(s.m, log), b.f32(kLn2)));
+  });
+  sync();
+  return success();
+}

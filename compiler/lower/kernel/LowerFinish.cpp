@@ -1,0 +1,75 @@
+//===- LowerFinish.cpp - Sums over the grid ---------------------------------------===//
+//
+// Each item leaves its partial sum in the workspace and counts its arrival. The
+// CTA that arrives last merges all partials in item order (ordered) or takes the
+// atomic sums (atomic), runs the body and leaves counters and atomic sums zero
+// for the next launch. Nothing waits, so no CTA depends on one that has not
+// started.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/kernel/KernelLowering.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::kernel;
+
+LogicalResult KernelLowering::lowerFinish(FinishOp op) {
+  TileType type = op.getTile().getType();
+  int64_t local = localElements(func, type), whole = type.getNumElements();
+  int64_t numItems = func.axis(op.getAxis()).getSize();
+  if (static_cast<int64_t>(op.getCounters()) < 0 || static_cast<int64_t>(op.getPartials()) < 0)
+    return op.emitOpError("has no place in the workspace for its counters and partial sums");
+  bool atomic = op.getAlgorithm() == Algorithm::Atomic;
+  auto items = op->getParentOfType<ForItemsOp>();
+  Value sum = op.getBody().getArgument(0);
+  Value counter = b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(b.mul(rank, 4))));
+  // Partials lie as [item][row]; this CTA's rows from partOffset on.
+  Value rows = b.offset(workspace, b.add(b.i64(op.getPartials()), b.wide(b.mul(partOffset(type), 4))));
+  Value flag = b.offset(shared, layout.flag);
+  auto f32 = b.getF32Type();
+
+  LogicalResult result = success();
+  b.ifThen(actsFor(type), [&] {
+    if (atomic) {
+      forEach(local, [&](Value i) {
+        b.create<simt::AtomicOp>(f32, simt::Rmw::Add, simt::Ordering::Relaxed, simt::Scope::Gpu,
+                                 b.offset(rows, b.mul(i, 4)), loadElement(op.getTile(), i));
+      });
+    } else {
+      Value mine = b.offset(rows, b.mul(b.wide(item(items.getItem())), whole * 4));
+      forEach(local, [&](Value i) { b.store(loadElement(op.getTile(), i), b.offset(mine, b.mul(i, 4))); });
+    }
+    sync();
+    b.ifThen(b.eq(tid, 0), [&] {
+      b.create<simt::FenceOp>(simt::Scope::Gpu);
+      Value before = b.create<simt::AtomicOp>(b.getI32Type(), simt::Rmw::Add, simt::Ordering::AcqRel,
+                                              simt::Scope::Gpu, counter, b.i32(1))
+                         .getResult();
+      b.store(before, flag);
+    });
+    sync();
+    Value last = b.eq(b.load(b.getI32Type(), flag), numItems - 1);
+    b.ifThen(last, [&] {
+      b.create<simt::FenceOp>(simt::Scope::Gpu);
+      forEach(local, [&](Value i) {
+        Value at = b.offset(rows, b.mul(i, 4));
+        Value total;
+        if (atomic) {
+          total = b.load(f32, at);
+          b.store(b.f32(0), at);
+        } else {
+          total = mergeTree<Value>(
+              numItems, [&](int64_t k) { return b.load(f32, b.offset(at, b.i64(k * whole * 4))); },
+              [&](Value x, Value y) { return b.fadd(x, y); });
+        }
+        storeElement(sum, i, total);
+      });
+      sync();
+      result = lowerBlock(op.getBody().front());
+      b.loc = op.getLoc();
+      b.ifThen(b.eq(tid, 0), [&] { b.store(b.i32(0), counter); });
+    });
+    sync(); // the flag is free again
+  });
+  return result;
+}

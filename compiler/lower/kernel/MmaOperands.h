@@ -1,0 +1,39 @@
+//===- MmaOperands.h - Registers of mma.m16n8k16 -----------------------------------===//
+//
+// Weights, keys and values are the A operand, activations the B operand. The
+// type is f16 where both are f16, else bf16: the other operand is converted.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "compiler/lower/kernel/SimtBuilder.h"
+
+namespace cfc::kernel {
+
+class MmaOperands {
+public:
+  using Value = mlir::Value;
+  using Values = SimtBuilder::Values;
+
+  MmaOperands(SimtBuilder &b, mlir::Type aType, mlir::Type bType);
+
+  /// Type of the multiplication, f16 or bf16.
+  mlir::Type type() const { return common; }
+
+  /// 16 x 16 of A at this lane's ldmatrix address; `half`: only 8 columns exist. `trans`: A's rows are memory's columns.
+  Values weights(Value address, bool half = false, bool trans = false);
+  /// 16 elements from element `first` of a 16-bit or f32 vector as column 0 of B, the others 0.
+  Values activation(Value vector, Value first, Value lane, bool half = false);
+  /// Elements `first` to `first` + 15 of up to 8 vectors of `stride` elements, one in each column; 0 past `columns`.
+  /// With `rows` = 8 only the first of the two registers.
+  Values activations(Value vectors, int64_t stride, int64_t columns, Value first, Value lane, int64_t rows = 16);
+  Values multiply(const Values &a, const Values &bRegs, const Values &c);
+
+private:
+  /// A register of two 16-bit elements of `from` as one of the common type.
+  Value convert(Value reg, mlir::Type from);
+
+  SimtBuilder &b;
+  mlir::Type aType, bType, common;
+};
+
+} // namespace cfc::kernel

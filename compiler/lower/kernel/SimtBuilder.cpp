@@ -1,0 +1,66 @@
+//===- SimtBuilder.cpp - Writes simt code in few words ------------------------===//
+#include "compiler/lower/kernel/SimtBuilder.h"
+
+using namespace mlir;
+using namespace cfc;
+
+Value SimtBuilder::toF32(Value a) {
+  return a.getType().isF32() ? a : createOrFold<arith::ExtFOp>(loc, getF32Type(), a);
+}
+
+Value SimtBuilder::fromF32(Value a, Type t) {
+  return t.isF32() ? a : createOrFold<arith::TruncFOp>(loc, t, a);
+}
+
+Value SimtBuilder::pack(Value lo, Value hi, Type element) {
+  auto bits = [&](Value v) {
+    Value half = bitcast(getI16Type(), fromF32(v, element));
+    return createOrFold<arith::ExtUIOp>(loc, getI32Type(), half);
+  };
+  return orI(bits(lo), shl(bits(hi), 16));
+}
+
+std::pair<Value, Value> SimtBuilder::unpack(Value reg, Type element) {
+  auto value = [&](Value bits) {
+    Value half = createOrFold<arith::TruncIOp>(loc, getI16Type(), bits);
+    return toF32(bitcast(element, half));
+  };
+  return {value(reg), value(shr(reg, 16))};
+}
+
+Value SimtBuilder::offset(Value ptr, Value bytes) {
+  APInt c;
+  if (matchPattern(bytes, m_ConstantInt(&c)) && c.isZero())
+    return ptr;
+  return create<simt::OffsetOp>(ptr.getType(), ptr, bytes);
+}
+
+void SimtBuilder::ifThen(Value cond, function_ref<void()> then) {
+  auto op = create<scf::IfOp>(cond, /*withElseRegion=*/false);
+  InsertionGuard guard(*this);
+  setInsertionPointToStart(op.thenBlock());
+  then();
+}
+
+SimtBuilder::Values SimtBuilder::ifElse(TypeRange types, Value cond, function_ref<Values()> then,
+                                        function_ref<Values()> otherwise) {
+  auto op = create<scf::IfOp>(types, cond, /*addThenBlock=*/true, /*addElseBlock=*/true);
+  InsertionGuard guard(*this);
+  setInsertionPointToStart(op.thenBlock());
+  create<scf::YieldOp>(then());
+  setInsertionPointToStart(op.elseBlock());
+  create<scf::YieldOp>(otherwise());
+  return op.getResults();
+}
+
+SimtBuilder::Values SimtBuilder::loop(Value lower, Value upper, Value step, ValueRange inits,
+                                      function_ref<Values(Value, ValueRange)> body) {
+  auto op = create<scf::ForOp>(lower, upper, step, inits);
+  InsertionGuard guard(*this);
+  Block *block = op.getBody();
+  if (!block->empty() && block->back().hasTrait<OpTrait::IsTerminator>())
+    block->back().erase();
+  setInsertionPointToEnd(block);
+  create<scf::YieldOp>(body(op.getInductionVar(), op.getRegionIterArgs()));
+  return op.getResults();
+}
