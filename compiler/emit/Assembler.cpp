@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/emit/Assembler.h"
 #include "compiler/emit/Process.h"
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

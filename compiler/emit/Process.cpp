@@ -1,5 +1,6 @@
 //===- Process.cpp - Runs one program with a time limit --------------------===//
 #include "compiler/emit/Process.h"
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>

@@ -1,0 +1,1 @@
+cfc_unit_test(AssemblerTest SOURCES AssemblerTest.cpp LINK CfcAssembler)
