@@ -151,8 +151,8 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
       FailureOr<MatmulTiling> t = tilingOf(type, matmul.getSlots(), func);
       failedTiling |= failed(t);
       if (failed(t))
-        matmul.emitOpError("cannot split the columns of ")
-            << type << ": each of its " << matmul.getSlots() << " slots must hold as many blocks of 16 columns";
+        matmul.emitOpError("cannot split the columns of ") << type << ": each of its " << matmul.getSlots()
+                                                           << " slots must hold as many blocks of 16 columns";
       if (succeeded(t))
         slotBytes = std::max(slotBytes, t->tileBytes());
     }

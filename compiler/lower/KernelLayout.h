@@ -18,16 +18,16 @@ inline int64_t localElements(FuncOp func, TileType type) {
 
 /// How a matmul walks over its weights: blocks are 16 columns, slots the unit of the order of sums.
 struct MatmulTiling {
-  int64_t rows, columns;         ///< this CTA's part of the weights
-  int64_t tileRows, tileBlocks;  ///< a ring tile: 16 rows a consumer warp, tileBlocks * 16 columns
-  int64_t blocks, slotBlocks;    ///< 16-column blocks of this CTA, blocks in a slot
-  int64_t slots;                 ///< non-empty slots of this CTA
-  int64_t rowStride;             ///< bytes from row to row of a tile; 16 more than its columns, against bank conflicts
+  int64_t rows, columns;        ///< this CTA's part of the weights
+  int64_t tileRows, tileBlocks; ///< a ring tile: 16 rows a consumer warp, tileBlocks * 16 columns
+  int64_t blocks, slotBlocks;   ///< 16-column blocks of this CTA, blocks in a slot
+  int64_t slots;                ///< non-empty slots of this CTA
+  int64_t rowStride; ///< bytes from row to row of a tile; 16 more than its columns, against bank conflicts
   int64_t tileBytes() const { return tileRows * rowStride; }
 };
 
-/// Tiling of a stream of weights whose columns are summed in `slots` slots; failure where its columns cannot be
-/// split as its type says: each slot must then hold as many blocks.
+/// Tiling of a stream of weights whose columns are summed in `slots` slots; failure where its columns cannot
+/// be split as its type says: each slot must then hold as many blocks.
 llvm::FailureOr<MatmulTiling> tilingOf(StreamType type, int64_t slots, FuncOp func);
 
 /// Tokens in a segment and in an online softmax lane; groups of segments (docs/design.md, "Order of sums").
@@ -40,16 +40,16 @@ int64_t localGroups(FuncOp func, KvStreamType type);
 struct ExchangeBuffers {
   int64_t workers = 1;
   int64_t rounds = 1;
-  llvm::SmallVector<int64_t> full;    ///< mbarrier of each round
-  int64_t empty = -1;                 ///< mbarrier: all peers have used the last result; -1 outside loops
-  int64_t receive = -1;               ///< reduce: payloads of the peers
-  llvm::SmallVector<int64_t> steps;   ///< butterfly reduce: the sum after each round; the last is the result
-  int64_t staging = -1;               ///< bulk: what the copies read
+  llvm::SmallVector<int64_t> full;  ///< mbarrier of each round
+  int64_t empty = -1;               ///< mbarrier: all peers have used the last result; -1 outside loops
+  int64_t receive = -1;             ///< reduce: payloads of the peers
+  llvm::SmallVector<int64_t> steps; ///< butterfly reduce: the sum after each round; the last is the result
+  int64_t staging = -1;             ///< bulk: what the copies read
 };
 
 struct AttendBuffers {
-  int64_t lanes = 0;  ///< [2][kLanes][heads][dim + 2] f32: states of the group at hand
-  int64_t stack = 0;  ///< [levels][heads][dim + 2] f32: merged states
+  int64_t lanes = 0; ///< [2][kLanes][heads][dim + 2] f32: states of the group at hand
+  int64_t stack = 0; ///< [levels][heads][dim + 2] f32: merged states
   int64_t levels = 1;
 };
 

@@ -43,7 +43,9 @@ static Value streamOf(Operation *op) {
 }
 
 static bool consumesStreams(Operation *op) {
-  return op->walk([](Operation *inner) { return streamOf(inner) ? WalkResult::interrupt() : WalkResult::advance(); })
+  return op
+      ->walk(
+          [](Operation *inner) { return streamOf(inner) ? WalkResult::interrupt() : WalkResult::advance(); })
       .wasInterrupted();
 }
 
@@ -60,7 +62,8 @@ void KernelOutlineProducerPass::copyFeeds(Block &from, OpBuilder &builder, IRMap
     if (!items || !consumesStreams(items))
       continue;
     auto copy = ForItemsOp::create(builder, items.getLoc(), items.getAxis());
-    Block *body = builder.createBlock(&copy.getBody(), {}, {items.getItem().getType()}, {items.getItem().getLoc()});
+    Block *body =
+        builder.createBlock(&copy.getBody(), {}, {items.getItem().getType()}, {items.getItem().getLoc()});
     mapping.map(items.getItem(), body->getArgument(0));
     copyFeeds(items.getBody().front(), builder, mapping);
     YieldOp::create(builder, items.getLoc());

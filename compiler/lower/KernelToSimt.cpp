@@ -45,9 +45,10 @@ static LogicalResult lowerFunc(FuncOp func) {
   int64_t threads = (func.consumerWarps() + producer) * 32;
   auto target = simt::KernelOp::create(
       builder, func.getLoc(), func.getSymNameAttr(),
-      TypeAttr::get(builder.getFunctionType({global, global}, {})), /*arg_attrs=*/ArrayAttr(), /*res_attrs=*/ArrayAttr(),
-      builder.getI32IntegerAttr(threads), builder.getI32IntegerAttr(func.clusterSize()),
-      builder.getI64IntegerAttr(layout->sharedBytes), builder.getI32IntegerAttr(func.planValue("ctas_per_sm", 1)));
+      TypeAttr::get(builder.getFunctionType({global, global}, {})), /*arg_attrs=*/ArrayAttr(),
+      /*res_attrs=*/ArrayAttr(), builder.getI32IntegerAttr(threads),
+      builder.getI32IntegerAttr(func.clusterSize()), builder.getI64IntegerAttr(layout->sharedBytes),
+      builder.getI32IntegerAttr(func.planValue("ctas_per_sm", 1)));
   target->setAttr("cfc.clusters", builder.getI32IntegerAttr(usefulClusters(func)));
   builder.createBlock(&target.getBody(), {}, {global, global}, {func.getLoc(), func.getLoc()});
   if (failed(KernelLowering(func, *layout, target).run()))

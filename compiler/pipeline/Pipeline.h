@@ -24,8 +24,8 @@ enum class Stage { Plan, Kernel, Simt, Llvm, Ptx, Cubin };
 struct CompileOptions {
   /// The instruction set.
   std::string target = "sm_90a";
-  /// The numbers that the planner uses: a name ("h200"), a machine description as JSON, or "" for the target's usual
-  /// machine.
+  /// The numbers that the planner uses: a name ("h200"), a machine description as JSON, or "" for the
+  /// target's usual machine.
   std::string machine;
   /// "auto", "random:SEED", or a plan's text. `planName` is the file it came from, for diagnostics.
   std::string plan = "auto", planName = "plan";
@@ -50,9 +50,9 @@ struct CompiledGraph {
   std::vector<std::string> cubins;
 };
 
-/// Compiles a module with one attn.graph, or with kernel.funcs. What is wrong is reported through the context's
-/// diagnostics; `exitCode` is then the one that a command ends with (2: bad input, 3: this target or machine cannot,
-/// 4: an internal error or a tool that failed).
+/// Compiles a module with one attn.graph, or with kernel.funcs. What is wrong is reported through the
+/// context's diagnostics; `exitCode` is then the one that a command ends with (2: bad input, 3: this target
+/// or machine cannot, 4: an internal error or a tool that failed).
 mlir::FailureOr<CompiledGraph> compile(mlir::ModuleOp source, const CompileOptions &options, int &exitCode);
 
 /// Adds every dialect that `compile` may create.

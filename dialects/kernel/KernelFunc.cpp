@@ -123,7 +123,8 @@ static int64_t workers(FuncOp func, Level level) {
 int64_t FuncOp::clusterSize() { return workers(*this, Level::Cta); }
 
 int64_t FuncOp::consumerWarps() {
-  bool declared = llvm::any_of(getAxes().getAsRange<AxisAttr>(), [](AxisAttr a) { return a.getLevel() == Level::Warp; });
+  bool declared =
+      llvm::any_of(getAxes().getAsRange<AxisAttr>(), [](AxisAttr a) { return a.getLevel() == Level::Warp; });
   return declared ? workers(*this, Level::Warp) : 4;
 }
 
@@ -142,7 +143,8 @@ LogicalResult FuncOp::verify() {
     if (a.getSize() < 1)
       return emitOpError("axis ") << a.getName() << " has size " << a.getSize() << "; at least 1 is needed";
     if (a.getLevel() != Level::Grid && !llvm::isPowerOf2_64(a.getSize()))
-      return emitOpError("axis ") << a.getName() << " has size " << a.getSize() << "; powers of two are possible";
+      return emitOpError("axis ") << a.getName() << " has size " << a.getSize()
+                                  << "; powers of two are possible";
   }
   if (clusterSize() > 16)
     return emitOpError("has ") << clusterSize() << " CTAs a cluster; 16 are the most";

@@ -31,7 +31,8 @@ std::optional<StateAttr> cfc::kernel::stateOver(ArrayRef<StateAttr> states, Stri
 
 SmallVector<StateAttr> cfc::kernel::withoutAxis(ArrayRef<StateAttr> states, StringRef axis) {
   SmallVector<StateAttr> rest;
-  llvm::copy_if(states, std::back_inserter(rest), [&](StateAttr s) { return s.getAxis().getValue() != axis; });
+  llvm::copy_if(states, std::back_inserter(rest),
+                [&](StateAttr s) { return s.getAxis().getValue() != axis; });
   return rest;
 }
 
@@ -61,7 +62,8 @@ static FailureOr<StateAttr> parseState(AsmParser &parser) {
       return parser.emitError(opLoc, "expected partial(sum), partial(max) or partial(softmax)"), failure();
     return StateAttr::get(parser.getContext(), name, *kind, -1);
   }
-  return parser.emitError(loc, "expected a state: split(dimension) or partial(sum | max | softmax)"), failure();
+  return parser.emitError(loc, "expected a state: split(dimension) or partial(sum | max | softmax)"),
+         failure();
 }
 
 static ParseResult parseStates(AsmParser &parser, SmallVectorImpl<StateAttr> &states) {
@@ -88,8 +90,8 @@ template <typename T> static Type parseDistributed(AsmParser &parser) {
   SmallVector<int64_t> shape;
   Type element;
   SmallVector<StateAttr> states;
-  if (parser.parseLess() || parser.parseDimensionList(shape, /*allowDynamic=*/false) || parser.parseType(element) ||
-      parseStates(parser, states))
+  if (parser.parseLess() || parser.parseDimensionList(shape, /*allowDynamic=*/false) ||
+      parser.parseType(element) || parseStates(parser, states))
     return {};
   return T::get(parser.getContext(), shape, element, states);
 }

@@ -38,7 +38,8 @@ static LogicalResult checkStates(Operation *op, ArrayRef<int64_t> shape, ArrayRe
       return op->emitOpError("has a value that is ") << describe(s) << " over the grid axis " << s.getAxis()
                                                      << "; only partial(sum) is possible there";
     if (axis.getLevel() == Level::Warp)
-      return op->emitOpError("distributes a value over the warp axis ") << s.getAxis() << "; warps share their CTA's tiles";
+      return op->emitOpError("distributes a value over the warp axis ")
+             << s.getAxis() << "; warps share their CTA's tiles";
     if (s.isPartial())
       continue;
     if (s.getDim() < 0 || s.getDim() >= (int64_t)part.size())
@@ -100,7 +101,8 @@ LogicalResult LoadOp::verify() {
     if (memory.getRank() != 2 || memory.getElementType() != stream.getElementType())
       return emitOpError("streams matrices of ") << stream.getElementType() << ", not " << memory;
     if (memory.getDimSize(1) % 8)
-      return emitOpError("streams rows of ") << memory.getDimSize(1) << " columns; multiples of 8 (16 bytes) are possible";
+      return emitOpError("streams rows of ")
+             << memory.getDimSize(1) << " columns; multiples of 8 (16 bytes) are possible";
     if (!getColumns() && memory.getDimSize(1) != stream.getShape()[1])
       return emitOpError("streams rows of ") << stream.getShape()[1] << " columns of " << memory;
     rows += n;
@@ -122,7 +124,8 @@ LogicalResult LoadCacheOp::verify() {
   if (cache.getDim() != stream.getDim() || cache.getElementType() != stream.getElementType())
     return emitOpError("gives ") << stream << " of " << cache;
   if (cache.getDim() % 16 || cache.getDim() < 16 || cache.getDim() > 256)
-    return emitOpError("has a head dimension of ") << cache.getDim() << "; multiples of 16 up to 256 are possible";
+    return emitOpError("has a head dimension of ")
+           << cache.getDim() << "; multiples of 16 up to 256 are possible";
   if (!getResult().hasOneUse())
     return emitOpError("gives a stream that must be used exactly once");
   for (StateAttr s : stream.getStates())
@@ -182,8 +185,8 @@ LogicalResult MatmulOp::verify() {
 LogicalResult ExtractOp::verify() {
   TileType from = getTile().getType(), to = getResult().getType();
   if (getFrom() < 0 || (int64_t)getFrom() + to.getNumElements() > from.getNumElements())
-    return emitOpError("takes elements ") << getFrom() << " to " << getFrom() + to.getNumElements() << " of "
-                                          << from.getNumElements();
+    return emitOpError("takes elements ")
+           << getFrom() << " to " << getFrom() + to.getNumElements() << " of " << from.getNumElements();
   if (from.getElementType() != to.getElementType())
     return emitOpError("keeps the element type");
   return needsReplicated(*this, getTile(), "the tile");
@@ -194,7 +197,8 @@ LogicalResult RopeOp::verify() {
   if (table.getRank() != 2 || table.getDimSize(1) % 2)
     return emitOpError("needs a table [positions, dim] with an even dim, not ") << table;
   if (getX().getType().getNumElements() % table.getDimSize(1))
-    return emitOpError("rotates heads of ") << table.getDimSize(1) << " elements; " << getX().getType() << " is no multiple";
+    return emitOpError("rotates heads of ")
+           << table.getDimSize(1) << " elements; " << getX().getType() << " is no multiple";
   return needsReplicated(*this, getX(), "%x");
 }
 
@@ -213,7 +217,8 @@ LogicalResult AttendOp::verify() {
     return failure();
   int64_t heads = state.getShape()[0];
   if (state.getShape()[1] != kv.getDim() + 2 || getQ().getType().getNumElements() != heads * kv.getDim())
-    return emitOpError("attends ") << getQ().getType() << " to " << kv << " into " << state << ": the shapes do not fit";
+    return emitOpError("attends ") << getQ().getType() << " to " << kv << " into " << state
+                                   << ": the shapes do not fit";
   if (heads > 8)
     return emitOpError("has ") << heads << " query heads for one KV head; up to 8 are possible";
   if (!std::isfinite(getScale().convertToDouble()))
@@ -221,8 +226,8 @@ LogicalResult AttendOp::verify() {
   for (StateAttr s : kv.getStates()) {
     auto over = stateOver(state.getStates(), s.getAxis().getValue());
     if (!over || over->getKind() != StateKind::Softmax)
-      return emitOpError("attends to tokens split over `") << s.getAxis().getValue()
-                                                           << "`: its result is partial(softmax) there";
+      return emitOpError("attends to tokens split over `")
+             << s.getAxis().getValue() << "`: its result is partial(softmax) there";
   }
   return success();
 }
@@ -282,7 +287,8 @@ LogicalResult ExchangeOp::verify() {
   auto func = (*this)->getParentOfType<FuncOp>();
   AxisAttr axis = func ? func.axis(getAxis()) : AxisAttr();
   if (!axis || axis.getLevel() != Level::Cta)
-    return emitOpError("goes over a cta axis of its kernel; '") << getAxis() << "' is none (the grid: kernel.finish)";
+    return emitOpError("goes over a cta axis of its kernel; '")
+           << getAxis() << "' is none (the grid: kernel.finish)";
   if (getAlgorithm() == Algorithm::Ordered || getAlgorithm() == Algorithm::Atomic)
     return emitOpError("goes by push, butterfly or bulk over a cta axis");
   std::optional<StateAttr> state = stateOver(from.getStates(), getAxis());
@@ -298,11 +304,14 @@ LogicalResult ExchangeOp::verify() {
       return emitOpError("gathers dimension 0");
     for (StateAttr s : from.getStates())
       if (s.isPartial())
-        return emitOpError("gathers a value that is ") << describe(s) << " over `" << s.getAxis().getValue() << "`";
+        return emitOpError("gathers a value that is ")
+               << describe(s) << " over `" << s.getAxis().getValue() << "`";
     if (from.getStates().back() != *state)
-      return emitOpError("gathers the innermost split first: `") << from.getStates().back().getAxis().getValue() << "`";
+      return emitOpError("gathers the innermost split first: `")
+             << from.getStates().back().getAxis().getValue() << "`";
   }
-  if (reduce && from.getStates().size() > 1 && llvm::any_of(to.getStates(), [](StateAttr s) { return !s.isPartial(); }))
+  if (reduce && from.getStates().size() > 1 &&
+      llvm::any_of(to.getStates(), [](StateAttr s) { return !s.isPartial(); }))
     return emitOpError("reduces a value that is split over another axis; gather it first");
   if (getAlgorithm() == Algorithm::Bulk) {
     int64_t bytes = from.getNumElements() * from.getElementBytes() / (reduce ? 1 : axis.getSize());
@@ -331,8 +340,8 @@ LogicalResult FinishOp::verify() {
   for (StateAttr s : withoutAxis(tile.getStates(), getAxis()))
     if (s.isPartial() || s.getDim() != 0)
       return emitOpError("finishes a sum that is replicated or split(0) over `")
-             << s.getAxis().getValue() << "`; it is " << describe(s) << ": insert `kernel.exchange reduce … over "
-             << s.getAxis().getValue() << "`";
+             << s.getAxis().getValue() << "`; it is " << describe(s)
+             << ": insert `kernel.exchange reduce … over " << s.getAxis().getValue() << "`";
   auto want = TileType::get(getContext(), tile.getShape(), tile.getElementType(),
                             withoutAxis(tile.getStates(), getAxis()));
   if (getBody().getNumArguments() != 1 || getBody().getArgument(0).getType() != want)

@@ -3,6 +3,26 @@
 #define CFC_KERNEL_PASSES
 include "mlir/Pass/PassBase.td"
 
+def KernelAssignStorage : Pass<"kernel-assign-storage", "::mlir::ModuleOp"> {
+  let summary = "Gives tensors their table entries and grid sums their place in the workspace";
+  let description = [{
+    Leaves alone what has a place already, as in kernels that were made from a graph.
+
+    Before:
+    ```mlir
+    kernel.func @f(%x: memref<64xf32>, %y: memref<64xf32>) …
+      kernel.finish %s over item by ordered : …
+    ```
+    After:
+    ```mlir
+    module attributes {kernel.workspace_bytes = 528 : i64, kernel.zero_bytes = 16 : i64}
+    kernel.func @f(%x: memref<64xf32> {kernel.entry = 0 : i32}, %y: memref<64xf32> {kernel.entry = 1 : i32}) …
+      kernel.finish %s over item by ordered {counters = 0 : i64, partials = 16 : i64} : …
+    ```
+  }];
+  let dependentDialects = ["::cfc::kernel::KernelDialect"];
+}
+
 def KernelOutlineProducer : Pass<"kernel-outline-producer", "::mlir::ModuleOp"> {
   let summary = "Gives each kernel a producer that feeds its streams in the order of their use";
   let description = [{

@@ -141,7 +141,8 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
       .Case([&](ExchangeOp o) { return lowerExchange(o); })
       .Case([&](FinishOp o) { return lowerFinish(o); })
       // Streams are lowered where they are consumed, views where they are read; the producer is done.
-      .Case<LoadOp, LoadCacheOp, ExtractOp, ProducerOp, ReturnOp, YieldOp>([](Operation *) { return success(); })
+      .Case<LoadOp, LoadCacheOp, ExtractOp, ProducerOp, ReturnOp, YieldOp>(
+          [](Operation *) { return success(); })
       .Default([](Operation *o) { return o->emitOpError("has no lowering to simt"); });
 }
 
@@ -151,8 +152,8 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   LogicalResult result = success();
   Value outerRound = round;
   inLoop = true;
-  Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step, {ring.slot, ring.phase, b.i32(0)},
-                      [&](Value i, ValueRange args) -> Values {
+  Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step,
+                      {ring.slot, ring.phase, b.i32(0)}, [&](Value i, ValueRange args) -> Values {
                         ring = {args[0], args[1]};
                         round = args[2];
                         items[op.getItem()] = i;
@@ -253,8 +254,12 @@ KernelLowering::Ring KernelLowering::advance(Ring r) {
 Value KernelLowering::slotAddress(Ring r) {
   return b.offset(b.offset(shared, layout.ring), b.mul(r.slot, layout.slotBytes));
 }
-Value KernelLowering::fullBarrier(Ring r) { return b.offset(b.offset(shared, layout.full), b.mul(r.slot, 8)); }
-Value KernelLowering::emptyBarrier(Ring r) { return b.offset(b.offset(shared, layout.empty), b.mul(r.slot, 8)); }
+Value KernelLowering::fullBarrier(Ring r) {
+  return b.offset(b.offset(shared, layout.full), b.mul(r.slot, 8));
+}
+Value KernelLowering::emptyBarrier(Ring r) {
+  return b.offset(b.offset(shared, layout.empty), b.mul(r.slot, 8));
+}
 
 void KernelLowering::waitFull(Ring r) {
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, fullBarrier(r), r.phase);

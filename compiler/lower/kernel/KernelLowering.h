@@ -31,7 +31,8 @@ private:
   void sync();
   /// Runs body(i) for this consumer thread's i of [0, n).
   void forEach(int64_t n, llvm::function_ref<void(Value)> body);
-  /// Coordinate of this CTA on a cta axis, and the rank that differs from this one's by `x` on that axis (xor).
+  /// Coordinate of this CTA on a cta axis, and the rank that differs from this one's by `x` on that axis
+  /// (xor).
   Value coordinate(llvm::StringRef axis);
   Value peerRank(llvm::StringRef axis, Value x);
   int64_t rankStride(llvm::StringRef axis);
@@ -88,7 +89,8 @@ private:
   llvm::LogicalResult lowerElementwise(ElementwiseOp op);
   llvm::LogicalResult lowerCast(CastOp op);
   llvm::LogicalResult lowerFold(FoldOp op);
-  /// Sum or max of one f32 a consumer thread, in all threads; the tree does not depend on the number of warps.
+  /// Sum or max of one f32 a consumer thread, in all threads; the tree does not depend on the number of
+  /// warps.
   Value foldThreads(ElementwiseKind kind, llvm::function_ref<Value(Value virtualLane)> partial);
 
   //===-- LowerMatmul.cpp ------------------------------------------------------------===//
@@ -120,18 +122,18 @@ private:
   simt::KernelOp target;
   SimtBuilder b;
 
-  int64_t warps;                             ///< consumer warps
-  int64_t threads;                           ///< consumer threads
-  Value tid, warp, lane, rank, shared;       ///< of this thread
+  int64_t warps;                       ///< consumer warps
+  int64_t threads;                     ///< consumer threads
+  Value tid, warp, lane, rank, shared; ///< of this thread
   Value table, workspace;
-  llvm::DenseMap<Value, Value> memory;       ///< memref argument → global address
+  llvm::DenseMap<Value, Value> memory; ///< memref argument → global address
   struct CacheArgument {
     Value k, v, strideHead, strideToken, capacity; ///< addresses; bytes and tokens (i64)
   };
   llvm::DenseMap<Value, CacheArgument> caches;
-  llvm::DenseMap<Value, Value> items;        ///< item → i32
-  Ring ring;                                 ///< of the role at hand
-  Value round;                               ///< how often the loop at hand has run (i32)
+  llvm::DenseMap<Value, Value> items; ///< item → i32
+  Ring ring;                          ///< of the role at hand
+  Value round;                        ///< how often the loop at hand has run (i32)
   bool inLoop = false;
 };
 
@@ -141,9 +143,11 @@ struct SoftmaxState {
 };
 /// Merge of two online softmaxes; symmetric, and exact where one is empty (m = -inf).
 SoftmaxState mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y);
-/// Element d of head h of a state [heads][dim + 2] at `base`, with its m and l; the thread of element 0 also stores those.
+/// Element d of head h of a state [heads][dim + 2] at `base`, with its m and l; the thread of element 0 also
+/// stores those.
 SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim);
-void storeState(SimtBuilder &b, SoftmaxState s, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim);
+void storeState(SimtBuilder &b, SoftmaxState s, mlir::Value base, mlir::Value head, mlir::Value d,
+                int64_t dim);
 
 /// Widest word (16, 8, 4, 2 or 1 bytes) that divides `bytes`, and the type that moves it.
 int64_t wordFor(int64_t bytes);
@@ -151,7 +155,8 @@ mlir::Type wordType(mlir::OpBuilder &b, int64_t bytes);
 
 /// Merges `n` leaves by the left-balanced binary tree.
 template <typename T>
-T mergeTree(int64_t n, llvm::function_ref<T(int64_t)> leaf, llvm::function_ref<T(T, T)> merge, int64_t first = 0) {
+T mergeTree(int64_t n, llvm::function_ref<T(int64_t)> leaf, llvm::function_ref<T(T, T)> merge,
+            int64_t first = 0) {
   if (n == 1)
     return leaf(first);
   int64_t left = 1;

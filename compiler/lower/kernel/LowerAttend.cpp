@@ -29,7 +29,7 @@ using Values = SimtBuilder::Values;
 
 /// Registers of one warp's online softmax: two columns (heads) a thread.
 struct LaneState {
-  Values m, l;          // of columns 2 (lane % 4) and + 1
+  Values m, l;           // of columns 2 (lane % 4) and + 1
   SmallVector<Values> o; // per 16 dims: the 4 registers of an mma
 
   static LaneState empty(SimtBuilder &b, int64_t dim) {
@@ -177,8 +177,15 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
   const AttendBuffers &buffers = layout.attend(op);
   Tokens tokens = tokensOf(op.getKv().getDefiningOp<LoadCacheOp>(), /*report=*/true);
 
-  Attend a{b, heads, dim, op.getScale().convertToDouble(), MmaOperands(b, kv.getElementType(), qType.getElementType()),
-           MmaOperands(b, kv.getElementType(), kv.getElementType()), lane, b.mul(b.rem(warp, kLanes), kLane), {}};
+  Attend a{b,
+           heads,
+           dim,
+           op.getScale().convertToDouble(),
+           MmaOperands(b, kv.getElementType(), qType.getElementType()),
+           MmaOperands(b, kv.getElementType(), kv.getElementType()),
+           lane,
+           b.mul(b.rem(warp, kLanes), kLane),
+           {}};
   for (int64_t k = 0; k < dim / 16; ++k)
     a.q.push_back(a.qk.activations(bufferOf(op.getQ()), dim, heads, b.i32(16 * k), lane));
 
@@ -210,43 +217,44 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
     });
   };
 
-  Values end = b.loop(
-      b.i32(0), b.i32(localGroups(func, kv)), b.i32(1), {ring.slot, ring.phase},
-      [&](Value g, ValueRange outer) -> Values {
-        auto [first, last] = segmentsOfGroup(tokens, kv, g);
-        LaneState state = LaneState::empty(b, dim);
-        Values inits(outer.begin(), outer.end());
-        inits.append(state.flat());
-        Values in = b.loop(first, last, b.i32(1), inits, [&](Value segment, ValueRange args) -> Values {
-          Ring r{args[0], args[1]};
-          LaneState inner = state;
-          inner.assign(args.drop_front(2));
-          Value left = b.sub(tokens.length, b.shl(segment, 6));
-          waitFull(r);
-          Values s = a.scores(slotAddress(r));
-          releaseSlot(r);
-          r = advance(r);
-          Values p = a.probabilities(s, left, inner);
-          waitFull(r);
-          a.accumulate(slotAddress(r), p, left, inner);
-          releaseSlot(r);
-          r = advance(r);
-          Values out = {r.slot, r.phase};
-          out.append(inner.flat());
-          return out;
-        });
-        state.assign(ValueRange(in).drop_front(2));
-        Value half = b.offset(shared, b.add(b.mul(b.rem(g, 2), kLanes * stateBytes), buffers.lanes));
-        Value mine = b.offset(half, b.mul(b.rem(warp, kLanes), stateBytes));
-        // With eight warps two hold the same lane: one writes it.
-        if (warps > kLanes)
-          b.ifThen(b.lt(warp, kLanes), [&] { a.storeLane(state, mine); });
-        else
-          a.storeLane(state, mine);
-        sync();
-        mergeGroup(g, half);
-        return {in[0], in[1]};
-      });
+  Values end =
+      b.loop(b.i32(0), b.i32(localGroups(func, kv)), b.i32(1), {ring.slot, ring.phase},
+             [&](Value g, ValueRange outer) -> Values {
+               auto [first, last] = segmentsOfGroup(tokens, kv, g);
+               LaneState state = LaneState::empty(b, dim);
+               Values inits(outer.begin(), outer.end());
+               inits.append(state.flat());
+               Values in =
+                   b.loop(first, last, b.i32(1), inits, [&](Value segment, ValueRange args) -> Values {
+                     Ring r{args[0], args[1]};
+                     LaneState inner = state;
+                     inner.assign(args.drop_front(2));
+                     Value left = b.sub(tokens.length, b.shl(segment, 6));
+                     waitFull(r);
+                     Values s = a.scores(slotAddress(r));
+                     releaseSlot(r);
+                     r = advance(r);
+                     Values p = a.probabilities(s, left, inner);
+                     waitFull(r);
+                     a.accumulate(slotAddress(r), p, left, inner);
+                     releaseSlot(r);
+                     r = advance(r);
+                     Values out = {r.slot, r.phase};
+                     out.append(inner.flat());
+                     return out;
+                   });
+               state.assign(ValueRange(in).drop_front(2));
+               Value half = b.offset(shared, b.add(b.mul(b.rem(g, 2), kLanes * stateBytes), buffers.lanes));
+               Value mine = b.offset(half, b.mul(b.rem(warp, kLanes), stateBytes));
+               // With eight warps two hold the same lane: one writes it.
+               if (warps > kLanes)
+                 b.ifThen(b.lt(warp, kLanes), [&] { a.storeLane(state, mine); });
+               else
+                 a.storeLane(state, mine);
+               sync();
+               mergeGroup(g, half);
+               return {in[0], in[1]};
+             });
   ring = {end[0], end[1]};
   sync();
   return success();
@@ -265,7 +273,8 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
       return {b.fadd(sum[0], b.fmul(q, k))};
     })[0];
     for (int64_t x = 16; x; x /= 2)
-      dot = b.fadd(dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
+      dot = b.fadd(
+          dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
     Value score = b.fmul(dot, b.f32(op.getScale().convertToDouble() * kLog2E));
     b.ifThen(b.eq(lane, 0), [&] { b.store(score, b.offset(scratch, b.mul(head, 4))); });
     return {};

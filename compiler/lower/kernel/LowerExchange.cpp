@@ -64,12 +64,14 @@ void KernelLowering::waitRound(ExchangeOp op, int64_t r) {
 }
 
 /// Copies `bytes` from `from` here to `to` of this CTA and of the peers x in `peers` (0: this CTA).
-void KernelLowering::copyToPeers(ExchangeOp op, Value from, Value to, int64_t bytes, ArrayRef<int64_t> peers) {
+void KernelLowering::copyToPeers(ExchangeOp op, Value from, Value to, int64_t bytes,
+                                 ArrayRef<int64_t> peers) {
   int64_t word = wordFor(bytes);
   auto cluster = simt::PtrType::get(b.getContext(), simt::Space::Cluster);
   SmallVector<Value> bases;
   for (int64_t x : peers)
-    bases.push_back(x ? b.create<simt::MapRankOp>(cluster, to, peerRank(op.getAxis(), b.i32(x))).getResult() : to);
+    bases.push_back(x ? b.create<simt::MapRankOp>(cluster, to, peerRank(op.getAxis(), b.i32(x))).getResult()
+                      : to);
   forEach(bytes / word, [&](Value i) {
     Value at = b.mul(i, word);
     Value data = b.load(wordType(b, word), b.offset(from, at));

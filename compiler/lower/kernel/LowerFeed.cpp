@@ -109,7 +109,8 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t) {
     acquireSlot(r, b.mul(have, columns * 2));
     Value slot = slotAddress(r), barrier = fullBarrier(r);
     b.loop(lane, inPart, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
-      copyRow(load, b.add(stacked, i), column, b.i32(columns * 2), b.offset(slot, b.mul(i, t.rowStride)), barrier);
+      copyRow(load, b.add(stacked, i), column, b.i32(columns * 2), b.offset(slot, b.mul(i, t.rowStride)),
+              barrier);
       return {};
     });
   };
@@ -185,20 +186,19 @@ void KernelLowering::feedCache(LoadCacheOp load) {
       return {};
     });
   };
-  Values end = b.loop(
-      b.i32(0), b.i32(localGroups(func, type)), b.i32(1), {ring.slot, ring.phase},
-      [&](Value g, ValueRange outer) -> Values {
-        auto [first, last] = segmentsOfGroup(tokens, type, g);
-        return b.loop(first, last, b.i32(1), outer, [&](Value s, ValueRange args) -> Values {
-          Ring r{args[0], args[1]};
-          Value token = b.shl(s, 6);
-          Value n = b.min(b.i32(kSegment), b.sub(tokens.length, token));
-          copy(cache.k, token, n, r);
-          r = advance(r);
-          copy(cache.v, token, n, r);
-          r = advance(r);
-          return {r.slot, r.phase};
-        });
-      });
+  Values end = b.loop(b.i32(0), b.i32(localGroups(func, type)), b.i32(1), {ring.slot, ring.phase},
+                      [&](Value g, ValueRange outer) -> Values {
+                        auto [first, last] = segmentsOfGroup(tokens, type, g);
+                        return b.loop(first, last, b.i32(1), outer, [&](Value s, ValueRange args) -> Values {
+                          Ring r{args[0], args[1]};
+                          Value token = b.shl(s, 6);
+                          Value n = b.min(b.i32(kSegment), b.sub(tokens.length, token));
+                          copy(cache.k, token, n, r);
+                          r = advance(r);
+                          copy(cache.v, token, n, r);
+                          r = advance(r);
+                          return {r.slot, r.phase};
+                        });
+                      });
   ring = {end[0], end[1]};
 }

@@ -17,8 +17,8 @@ using namespace cfc::kernel;
 namespace {
 using Values = SimtBuilder::Values;
 
-/// Accumulators of one warp: the slot at hand (4 registers of an mma), and merged slots: level l holds 2^l of them,
-/// of which only the column of the token is kept (registers 0 and 2).
+/// Accumulators of one warp: the slot at hand (4 registers of an mma), and merged slots: level l holds 2^l of
+/// them, of which only the column of the token is kept (registers 0 and 2).
 struct Accumulators {
   Values acc;
   SmallVector<Values> levels;
@@ -86,7 +86,8 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
       x = b.offset(x, b.mul(coordinate(s.getAxis().getValue()), t.columns * xType.getElementBytes()));
 
   // Address in a tile of what this lane gives to ldmatrix: row lane % 16, the left or right 8 columns.
-  Value laneOffset = b.add(b.mul(b.add(b.mul(warp, 16), b.rem(lane, 16)), t.rowStride), b.mul(b.div(lane, 16), 16));
+  Value laneOffset =
+      b.add(b.mul(b.add(b.mul(warp, 16), b.rem(lane, 16)), t.rowStride), b.mul(b.div(lane, 16), 16));
   auto blocksOfTile = [&](Value firstBlock, int64_t blocks, bool endsRow, Ring r, Accumulators &sums) {
     waitFull(r);
     Value base = b.offset(slotAddress(r), laneOffset);
@@ -123,36 +124,36 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     rest = t.tileBlocks;
     --whole;
   }
-  Values end = b.loop(
-      b.i32(0), b.i32(t.rows), b.i32(t.tileRows), {ring.slot, ring.phase},
-      [&](Value firstRow, ValueRange outer) -> Values {
-        Accumulators sums = Accumulators::zero(b, levels);
-        Values inits(outer.begin(), outer.end());
-        inits.append(sums.flat());
-        Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), inits, [&](Value c, ValueRange args) -> Values {
-          Ring r{args[0], args[1]};
-          Accumulators inner = sums;
-          inner.assign(args.drop_front(2));
-          blocksOfTile(b.mul(c, t.tileBlocks), t.tileBlocks, false, r, inner);
-          r = advance(r);
-          Values out = {r.slot, r.phase};
-          out.append(inner.flat());
-          return out;
-        });
-        Ring r{in[0], in[1]};
-        sums.assign(ValueRange(in).drop_front(2));
-        blocksOfTile(b.i32(whole * t.tileBlocks), rest, true, r, sums);
-        r = advance(r);
-        Values total = sums.total(b, t.slots);
-        // Lanes 0, 4, 8, … hold the token's column: rows lane / 4 and lane / 4 + 8.
-        b.ifThen(b.eq(b.rem(lane, 4), 0), [&] {
-          for (int c = 0; c < 2; ++c) {
-            Value row = b.add(firstRow, b.add(b.mul(warp, 16), b.add(b.div(lane, 4), 8 * c)));
-            b.ifThen(b.lt(row, t.rows), [&] { storeElement(op.getResult(), row, total[c]); });
-          }
-        });
-        return {r.slot, r.phase};
-      });
+  Values end = b.loop(b.i32(0), b.i32(t.rows), b.i32(t.tileRows), {ring.slot, ring.phase},
+                      [&](Value firstRow, ValueRange outer) -> Values {
+                        Accumulators sums = Accumulators::zero(b, levels);
+                        Values inits(outer.begin(), outer.end());
+                        inits.append(sums.flat());
+                        Values in = b.loop(
+                            b.i32(0), b.i32(whole), b.i32(1), inits, [&](Value c, ValueRange args) -> Values {
+                              Ring r{args[0], args[1]};
+                              Accumulators inner = sums;
+                              inner.assign(args.drop_front(2));
+                              blocksOfTile(b.mul(c, t.tileBlocks), t.tileBlocks, false, r, inner);
+                              r = advance(r);
+                              Values out = {r.slot, r.phase};
+                              out.append(inner.flat());
+                              return out;
+                            });
+                        Ring r{in[0], in[1]};
+                        sums.assign(ValueRange(in).drop_front(2));
+                        blocksOfTile(b.i32(whole * t.tileBlocks), rest, true, r, sums);
+                        r = advance(r);
+                        Values total = sums.total(b, t.slots);
+                        // Lanes 0, 4, 8, … hold the token's column: rows lane / 4 and lane / 4 + 8.
+                        b.ifThen(b.eq(b.rem(lane, 4), 0), [&] {
+                          for (int c = 0; c < 2; ++c) {
+                            Value row = b.add(firstRow, b.add(b.mul(warp, 16), b.add(b.div(lane, 4), 8 * c)));
+                            b.ifThen(b.lt(row, t.rows), [&] { storeElement(op.getResult(), row, total[c]); });
+                          }
+                        });
+                        return {r.slot, r.phase};
+                      });
   ring = {end[0], end[1]};
   sync();
   return success();

@@ -21,10 +21,12 @@ Value KernelLowering::foldThreads(ElementwiseKind kind, function_ref<Value(Value
   // Each warp merges all virtual lanes: eight a lane by a tree, then a butterfly over the lanes.
   int64_t each = kVirtualLanes / 32;
   Value sum = mergeTree<Value>(
-      each, [&](int64_t i) { return b.load(b.getF32Type(), b.offset(scratch, b.mul(b.add(lane, 32 * i), 4))); },
+      each,
+      [&](int64_t i) { return b.load(b.getF32Type(), b.offset(scratch, b.mul(b.add(lane, 32 * i), 4))); },
       merge);
   for (int64_t x = 16; x; x /= 2) {
-    Value other = b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, sum, b.i32(x)).getResult();
+    Value other =
+        b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, sum, b.i32(x)).getResult();
     sum = merge(sum, other);
   }
   return sum;

@@ -38,7 +38,8 @@ MmaOperands::Values MmaOperands::activation(Value vector, Value first, Value lan
 
 MmaOperands::Values MmaOperands::activations(Value vectors, int64_t stride, int64_t columns, Value first,
                                              Value lane, int64_t rows) {
-  // Lane l holds rows 2 (l % 4), + 1, and 8 more, of column l / 4. Lanes without a column read column 0 and drop it.
+  // Lane l holds rows 2 (l % 4), + 1, and 8 more, of column l / 4. Lanes without a column read column 0 and
+  // drop it.
   int64_t bytes = bType.isF32() ? 4 : 2;
   Value column = b.div(lane, 4);
   Value exists = b.lt(column, columns);

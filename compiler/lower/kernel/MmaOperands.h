@@ -19,13 +19,15 @@ public:
   /// Type of the multiplication, f16 or bf16.
   mlir::Type type() const { return common; }
 
-  /// 16 x 16 of A at this lane's ldmatrix address; `half`: only 8 columns exist. `trans`: A's rows are memory's columns.
+  /// 16 x 16 of A at this lane's ldmatrix address; `half`: only 8 columns exist. `trans`: A's rows are
+  /// memory's columns.
   Values weights(Value address, bool half = false, bool trans = false);
   /// 16 elements from element `first` of a 16-bit or f32 vector as column 0 of B, the others 0.
   Values activation(Value vector, Value first, Value lane, bool half = false);
-  /// Elements `first` to `first` + 15 of up to 8 vectors of `stride` elements, one in each column; 0 past `columns`.
-  /// With `rows` = 8 only the first of the two registers.
-  Values activations(Value vectors, int64_t stride, int64_t columns, Value first, Value lane, int64_t rows = 16);
+  /// Elements `first` to `first` + 15 of up to 8 vectors of `stride` elements, one in each column; 0 past
+  /// `columns`. With `rows` = 8 only the first of the two registers.
+  Values activations(Value vectors, int64_t stride, int64_t columns, Value first, Value lane,
+                     int64_t rows = 16);
   Values multiply(const Values &a, const Values &bRegs, const Values &c);
 
 private:

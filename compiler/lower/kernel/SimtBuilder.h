@@ -88,7 +88,8 @@ public:
 
   // Control flow. Bodies give what the region yields.
   void ifThen(Value cond, llvm::function_ref<void()> then);
-  Values ifElse(mlir::TypeRange types, Value cond, llvm::function_ref<Values()> then, llvm::function_ref<Values()> otherwise);
+  Values ifElse(mlir::TypeRange types, Value cond, llvm::function_ref<Values()> then,
+                llvm::function_ref<Values()> otherwise);
   Values loop(Value lower, Value upper, Value step, mlir::ValueRange inits,
               llvm::function_ref<Values(Value, mlir::ValueRange)> body);
 

@@ -1,0 +1,115 @@
+//===- Manifest.cpp - What a compiled module says about itself -------------------===//
+#include "compiler/pipeline/Manifest.h"
+#include "dialects/kernel/Kernel.h"
+#include "dialects/simt/Simt.h"
+#include "mlir/IR/OperationSupport.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Support/xxhash.h"
+#include <map>
+
+using namespace mlir;
+using namespace cfc;
+
+static cfc_dtype dtypeOf(Type type) {
+  if (type.isF16())
+    return CFC_F16;
+  if (type.isBF16())
+    return CFC_BF16;
+  if (type.isF32())
+    return CFC_F32;
+  return type.isInteger(32) ? CFC_I32 : CFC_I64;
+}
+
+/// How one kernel uses its argument.
+static runtime::Role roleOf(kernel::FuncOp func, BlockArgument arg) {
+  if (isa<kernel::CacheType>(arg.getType()))
+    return runtime::Role::InOut;
+  if (func.getArgAttr(arg.getArgNumber(), kernel::kOutputAttr))
+    return runtime::Role::Output;
+  bool written = false, weight = false;
+  for (Operation *user : arg.getUsers()) {
+    written |= isa<kernel::WriteOp>(user);
+    weight |= isa<kernel::LoadOp>(user);
+    if (auto norm = dyn_cast<kernel::RmsNormOp>(user))
+      weight |= norm.getGain() == arg;
+  }
+  if (written)
+    return runtime::Role::Output;
+  return weight ? runtime::Role::Weight : runtime::Role::Input;
+}
+
+static runtime::TensorSpec specOf(kernel::FuncOp func, BlockArgument arg) {
+  runtime::TensorSpec spec;
+  spec.name = func.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kernel::kNameAttr).str();
+  spec.role = roleOf(func, arg);
+  // Bulk copies and 16-byte words need rows that begin at multiples of 16 bytes.
+  spec.align = 16;
+  if (auto cache = dyn_cast<kernel::CacheType>(arg.getType())) {
+    spec.kind = runtime::TensorKind::KvCache;
+    spec.dtype = dtypeOf(cache.getElementType());
+    spec.heads = cache.getHeads();
+    spec.dim = cache.getDim();
+    return spec;
+  }
+  auto memory = cast<MemRefType>(arg.getType());
+  spec.dtype = dtypeOf(memory.getElementType());
+  spec.shape.assign(memory.getShape().begin(), memory.getShape().end());
+  if (memory.getElementType().isInteger())
+    spec.align = memory.getElementTypeBitWidth() / 8;
+  return spec;
+}
+
+runtime::GraphSpec cfc::describeKernels(ModuleOp kernels, StringRef name) {
+  runtime::GraphSpec graph;
+  graph.name = name.str();
+  std::map<int64_t, runtime::TensorSpec> byEntry;
+  for (auto func : kernels.getOps<kernel::FuncOp>())
+    for (BlockArgument arg : func.getArguments()) {
+      auto entry = func.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kernel::kEntryAttr);
+      if (!entry)
+        continue;
+      runtime::TensorSpec spec = specOf(func, arg);
+      auto [it, isNew] = byEntry.try_emplace(entry.getInt(), spec);
+      // Written by one kernel and read by a later one: an output that is also an input of the module's own.
+      if (!isNew && spec.role == runtime::Role::Output && it->second.role != runtime::Role::Output)
+        it->second.role = runtime::Role::InOut;
+    }
+  for (auto &[entry, spec] : byEntry) {
+    size_t index = graph.tensors.size();
+    for (runtime::Field field : runtime::tableFields(spec.kind))
+      graph.table.push_back({index, field});
+    graph.tensors.push_back(spec);
+  }
+  auto bytes = [&](StringRef attr) -> uint64_t {
+    auto value = kernels->getAttrOfType<IntegerAttr>(attr);
+    return value ? value.getInt() : 0;
+  };
+  graph.workspace = {bytes("kernel.workspace_bytes"), bytes("kernel.zero_bytes"), 256};
+  return graph;
+}
+
+std::vector<runtime::KernelSpec> cfc::describeLaunches(ModuleOp simt) {
+  std::vector<runtime::KernelSpec> launches;
+  for (auto kernel : simt.getOps<simt::KernelOp>()) {
+    runtime::KernelSpec spec;
+    spec.name = kernel.getSymName().str();
+    spec.threads = kernel.getThreads();
+    spec.cluster = kernel.getCluster();
+    spec.clusters = kernel->getAttrOfType<IntegerAttr>("cfc.clusters").getInt();
+    spec.sharedBytes = kernel.getSharedBytes();
+    spec.ctasPerSm = kernel.getCtasPerSm();
+    spec.nonPortable = spec.cluster > 8;
+    launches.push_back(spec);
+  }
+  return launches;
+}
+
+std::string cfc::digestOf(ModuleOp simt) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  simt->print(stream, OpPrintingFlags().enableDebugInfo(false));
+  uint64_t hash =
+      llvm::xxh3_64bits(llvm::ArrayRef<uint8_t>(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+  return llvm::formatv("{0:x-16}", hash).str();
+}

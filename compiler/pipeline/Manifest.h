@@ -1,0 +1,18 @@
+//===- Manifest.h - What a compiled module says about itself ---------------------===//
+#pragma once
+#include "mlir/IR/BuiltinOps.h"
+#include "runtime/src/Manifest.h"
+
+namespace cfc {
+
+/// Tensors, table and workspace of a module of `kernel.func`s whose storage is assigned. Tensors come in
+/// table order.
+runtime::GraphSpec describeKernels(mlir::ModuleOp kernels, llvm::StringRef name);
+
+/// Launch shapes of a module of `simt.kernel`s, in launch order; all code is in cubin 0.
+std::vector<runtime::KernelSpec> describeLaunches(mlir::ModuleOp simt);
+
+/// XXH3-64 of the module's text without locations, 16 hex digits.
+std::string digestOf(mlir::ModuleOp simt);
+
+} // namespace cfc

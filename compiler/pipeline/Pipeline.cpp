@@ -1,0 +1,247 @@
+//===- Pipeline.cpp - From a graph to cubins --------------------------------------===//
+//
+// attn graph → plan → kernels → simt → PTX → cubins. A source in the kernel
+// dialect enters at the second arrow.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/pipeline/Pipeline.h"
+#include "compiler/emit/Assembler.h"
+#include "compiler/emit/Emit.h"
+#include "compiler/lower/AttnPlan.h"
+#include "compiler/lower/AttnToKernel.h"
+#include "compiler/lower/KernelPasses.h"
+#include "compiler/pipeline/Manifest.h"
+#include "compiler/plan/Planner.h"
+#include "dialects/attn/Attn.h"
+#include "dialects/kernel/Kernel.h"
+#include "dialects/simt/Simt.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/Support/FormatVariadic.h"
+#include <chrono>
+
+using namespace mlir;
+using namespace cfc;
+
+namespace {
+constexpr int kBadInput = 2, kCannotRun = 3, kInternal = 4;
+
+/// Adds the time since its construction to the list of `-v`.
+class PhaseTimer {
+public:
+  PhaseTimer(const CompileOptions &options, std::string phase)
+      : times(options.times), phase(std::move(phase)), start(std::chrono::steady_clock::now()) {}
+  ~PhaseTimer() {
+    if (times)
+      times->push_back(
+          {phase,
+           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count()});
+  }
+
+private:
+  std::vector<std::pair<std::string, double>> *times;
+  std::string phase;
+  std::chrono::steady_clock::time_point start;
+};
+
+/// One compilation; each step fills in more of `result`.
+class Compilation {
+public:
+  Compilation(const CompileOptions &options, int &exitCode) : options(options), exitCode(exitCode) {}
+  LogicalResult run(ModuleOp source);
+  CompiledGraph result;
+
+private:
+  LogicalResult checkTarget(ModuleOp source);
+  LogicalResult planAndLower(attn::GraphOp graph);
+  LogicalResult lowerToSimt(StringRef name);
+  LogicalResult emit();
+  LogicalResult fail(int code) { return exitCode = code, failure(); }
+  LogicalResult fail(int code, const Twine &message) {
+    emitError(UnknownLoc::get(result.attn ? result.attn->getContext() : result.kernel->getContext()))
+        << message;
+    return fail(code);
+  }
+
+  const CompileOptions &options;
+  int &exitCode;
+  std::string planHash = "handwritten";
+};
+} // namespace
+
+LogicalResult Compilation::checkTarget(ModuleOp source) {
+  std::optional<runtime::Target> target = runtime::parseTarget(options.target);
+  auto at = UnknownLoc::get(source.getContext());
+  if (!target)
+    return emitError(at) << "unknown target '" << options.target << "': sm_90a is possible", fail(kBadInput);
+  if (target->major < 9)
+    return emitError(at) << "target " << options.target
+                         << " has no clusters or bulk copies: sm_90a (compute capability 9.0) is required",
+           fail(kCannotRun);
+  if (options.target != "sm_90a")
+    return emitError(at) << "target " << options.target << " is not supported: sm_90a is possible",
+           fail(kCannotRun);
+  return success();
+}
+
+/// The machine that the options name: a known name, a description, or the target's usual one.
+static std::optional<Machine> machineOf(const CompileOptions &options, std::string &error) {
+  StringRef text = options.machine;
+  if (text.empty())
+    return knownMachine("h200");
+  if (text.ltrim().starts_with("{"))
+    return parseMachine(text, "machine", error);
+  return loadMachine(text, error);
+}
+
+LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
+  std::string error;
+  std::optional<Machine> machine = machineOf(options, error);
+  if (!machine)
+    return fail(kBadInput, error);
+  PlanOptions planning;
+  planning.deterministic = options.deterministic;
+  StringRef text = options.plan;
+  if (text.consume_front("random:")) {
+    uint64_t seed;
+    if (text.getAsInteger(10, seed))
+      return fail(kBadInput, "--plan=random:" + text + ": the seed is a number from 0 to 2^64 - 1");
+    planning.randomSeed = seed;
+  } else if (text != "auto") {
+    planning.given = parsePlan(text, options.planName, error);
+    if (!planning.given)
+      return fail(kBadInput, error);
+  }
+  FailureOr<Plan> plan = failure();
+  {
+    PhaseTimer timer(options, "plan");
+    plan = planGraph(graph, *machine, planning, exitCode);
+    if (failed(plan))
+      return failure();
+  }
+  result.planText = plan->print();
+  planHash = plan->shortHash();
+  if (options.last == Stage::Plan)
+    return success();
+  PhaseTimer timer(options, "attn to kernel");
+  FailureOr<OwningOpRef<ModuleOp>> kernels = lowerToKernels(graph, *plan, exitCode);
+  if (failed(kernels))
+    return failure();
+  result.kernel = std::move(*kernels);
+  for (auto func : result.kernel->getOps<kernel::FuncOp>())
+    func.setSymName((func.getSymName() + "_" + planHash).str());
+  return success();
+}
+
+LogicalResult Compilation::lowerToSimt(StringRef name) {
+  PhaseTimer timer(options, "kernel to simt");
+  MLIRContext *context = result.kernel->getContext();
+  PassManager storage(context);
+  storage.addPass(kernel::createKernelAssignStorage());
+  if (failed(storage.run(*result.kernel)))
+    return fail(kBadInput);
+  runtime::GraphSpec graph = describeKernels(*result.kernel, name);
+
+  result.simt = result.kernel->clone();
+  PassManager lowering(context);
+  lowering.addPass(kernel::createKernelOutlineProducer());
+  lowering.addPass(kernel::createKernelToSimt());
+  lowering.addPass(createCSEPass());
+  lowering.addPass(createCanonicalizerPass());
+  if (failed(lowering.run(*result.simt)))
+    return fail(kCannotRun);
+  if (failed(verify(*result.simt)))
+    return fail(kInternal);
+  graph.variants.push_back({planHash, describeLaunches(*result.simt)});
+  result.manifest.compiler = CFC_VERSION;
+  result.manifest.target = options.target;
+  result.manifest.simtDigest = digestOf(*result.simt);
+  result.manifest.graphs.push_back(std::move(graph));
+  return success();
+}
+
+LogicalResult Compilation::emit() {
+  EmitOptions emission;
+  emission.target = options.target;
+  emission.times = options.times;
+  if (options.last == Stage::Llvm) {
+    auto text = emitLlvm(*result.simt, emission);
+    if (!text)
+      return fail(kInternal, llvm::toString(text.takeError()));
+    result.llvm = std::move(*text);
+    return success();
+  }
+  auto ptx = emitPtx(*result.simt, emission);
+  if (!ptx)
+    return fail(kInternal, llvm::toString(ptx.takeError()));
+  result.ptx = std::move(*ptx);
+  int version = requiredPtxVersion(*result.simt);
+  result.manifest.ptx = llvm::formatv("{0}.{1}", version / 10, version % 10).str();
+  if (options.last == Stage::Ptx)
+    return success();
+
+  PhaseTimer timer(options, "ptxas");
+  AssemblerOptions assembly;
+  assembly.ptxas = options.ptxas;
+  assembly.target = options.target;
+  assembly.ptxVersion = version;
+  auto assembler = Assembler::find(assembly);
+  if (auto *why = std::get_if<EmitFailure>(&assembler))
+    return fail(why->exitCode, why->message);
+  const auto &found = std::get<Assembler>(assembler);
+  auto cubins = found.assemble({{result.manifest.graphs.front().name, result.ptx}});
+  if (auto *why = std::get_if<EmitFailure>(&cubins))
+    return fail(why->exitCode, why->message);
+  result.cubins = std::get<std::vector<std::string>>(std::move(cubins));
+  result.manifest.ptxas = found.version();
+  // Cubins of a CUDA release load on every driver of its major version.
+  result.manifest.driverMin = std::stoi(found.version()) * 1000;
+  return success();
+}
+
+LogicalResult Compilation::run(ModuleOp source) {
+  if (failed(checkTarget(source)))
+    return failure();
+  auto graphs = llvm::to_vector(source.getOps<attn::GraphOp>());
+  auto kernels = llvm::to_vector(source.getOps<kernel::FuncOp>());
+  if (graphs.empty() == kernels.empty())
+    return emitError(source.getLoc()) << "expected one attn.graph or some kernel.funcs", fail(kBadInput);
+  std::string name;
+  if (!graphs.empty()) {
+    if (failed(attn::verifyGraphFile(source)))
+      return fail(kBadInput);
+    result.attn = source.clone();
+    name = graphs.front().getSymName();
+    if (failed(planAndLower(*result.attn->getOps<attn::GraphOp>().begin())))
+      return failure();
+  } else {
+    result.kernel = source.clone();
+    name = kernels.front().getSymName();
+    result.planText = "handwritten kernels: their plan is in them\n";
+  }
+  for (const auto &[setting, value] : options.sets)
+    return fail(kBadInput, "--set " + setting + "=" + value + ": the graph leaves no '" + setting + "' open");
+  if (options.last == Stage::Plan || options.last == Stage::Kernel)
+    return success();
+  if (failed(lowerToSimt(name)))
+    return failure();
+  return options.last == Stage::Simt ? success() : emit();
+}
+
+FailureOr<CompiledGraph> cfc::compile(ModuleOp source, const CompileOptions &options, int &exitCode) {
+  exitCode = kInternal;
+  Compilation compilation(options, exitCode);
+  if (failed(compilation.run(source)))
+    return failure();
+  exitCode = 0;
+  return std::move(compilation.result);
+}
+
+void cfc::registerPipelineDialects(DialectRegistry &registry) {
+  registry.insert<attn::AttnDialect, kernel::KernelDialect, simt::SimtDialect, arith::ArithDialect,
+                  math::MathDialect, scf::SCFDialect>();
+}
