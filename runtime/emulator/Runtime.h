@@ -1,0 +1,305 @@
+//===- Runtime.h - State of one emulated launch ----------------------------===//
+//
+// Private to the emulator: fibers, warps, CTAs, clusters, and the `Launch` that
+// schedules them. Clusters run in slots; a slot takes the next cluster of the
+// grid when its cluster has finished. Everything runs on one host thread.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "runtime/emulator/Emulator.h"
+#include "runtime/emulator/Visibility.h"
+#include <queue>
+
+namespace cfc::emu {
+
+struct Launch;
+struct Warp;
+struct Cluster;
+
+/// Entry point of a compiled kernel. `shared` is the CTA's shared memory.
+using KernelFn = void (*)(Fiber *, void *table, void *workspace, uint32_t thread, uint32_t rank,
+                          uint32_t cluster, uint32_t numClusters, void *shared);
+
+/// One kernel of a program.
+struct Kernel {
+  std::string name;
+  KernelFn entry = nullptr;
+  unsigned threads = 0, cluster = 0;
+  size_t sharedBytes = 0;
+  bool tracksWriters = false; // has bulk copies or remote loads: who wrote each shared word matters
+  bool waitsForGrid = false;  // has grid_wait
+};
+
+/// Source locations of the ops, by the ids that the entry points of the emulator take.
+struct LocationTable {
+  std::vector<std::string> names; // "file:line:col: simt.op"
+  size_t size() const { return names.size(); }
+};
+
+/// wyrand: fast, and good enough to pick threads.
+struct Random {
+  uint64_t state;
+  uint64_t next() {
+    state += 0xa0761d6478bd642full;
+    __uint128_t product = static_cast<__uint128_t>(state) * (state ^ 0xe7037ed1a0b428dbull);
+    return static_cast<uint64_t>(product >> 64) ^ static_cast<uint64_t>(product);
+  }
+  /// From 0 to n - 1.
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(((next() >> 32) * n) >> 32); }
+  bool oneIn(uint32_t n) { return below(n) == 0; }
+};
+
+enum class WaitKind : uint8_t { None, Collective, NamedBarrier, ClusterBarrier, Mbarrier, BulkGroups };
+
+struct Mbarrier {
+  Cta *cta;
+  uint32_t offset; // in the CTA's shared memory
+  uint32_t count, pending;
+  int64_t tx = 0; // bytes expected and not yet copied in this phase; negative if copied first
+  uint64_t phase = 0;
+  uint32_t initThread, initLocation;
+  bool visibleToPeers = false, visibleToCopies = false; // the initialiser has fenced
+  llvm::SmallVector<Fiber *, 8> waiters;
+  ReleaseSet current, completed; // of this phase's arrivals; of earlier phases'
+};
+
+struct NamedBarrier {
+  uint32_t threads = 0;
+  llvm::SmallVector<Fiber *, 0> waiters;
+  Chunks gathered;   // what the waiters know of
+  uint64_t mark = 0; // of this use
+};
+
+/// Bulk stores of a thread: copies not finished in each committed group, oldest first, then the open group.
+struct BulkGroups {
+  std::deque<unsigned> unfinished{0};
+  uint64_t firstGroup = 0; // number of the oldest
+};
+
+/// What the fences of a thread order.
+struct FenceState {
+  ReleaseSet fenced;   // by a fence: released by the next relaxed atomic
+  ReleaseSet observed; // by a relaxed atomic: acquired by the next fence
+};
+
+struct alignas(64) Fiber {
+  void *context = nullptr;
+  Launch *launch = nullptr;
+  Warp *warp = nullptr;
+  Cta *cta = nullptr;
+  uint32_t thread = 0;
+  uint8_t lane = 0;
+  WaitKind wait = WaitKind::None;                               // valid while the lane is not ready
+  enum : uint8_t { Undecided, Early, Late } stores = Undecided; // until the next synchronisation
+  enum : uint8_t { Idle, Arrived, Completed } atCluster = Idle; // barrier.cluster
+  uint32_t location = 0;                                        // of the op at which it waits
+  uint32_t waitDetail = 0;                                      // parity, barrier id or number of groups
+  Mbarrier *waitBarrier = nullptr;
+  uint32_t proxyFence = 0; // event number of its last fence_proxy_async
+  Chunk *open = nullptr;
+  Chunks known; // closed chunks ordered before this point
+  std::unique_ptr<BulkGroups> groups;
+  std::unique_ptr<FenceState> fences;
+  alignas(16) char scratch[16]; // a loaded value made of memory and pending stores
+};
+
+struct Warp {
+  uint32_t ready = 0;   // lanes that can run
+  uint32_t live = 0;    // lanes that have not exited
+  uint32_t arrived = 0; // lanes at the collective
+  uint32_t location = 0;
+  bool queued = false, slow = false;
+  Cta *cta = nullptr;
+  Fiber *fibers = nullptr; // its 32 lanes
+  struct Arguments {
+    const void *in;
+    void *out;
+    uint32_t a, b;
+  } lanes[32];
+};
+
+enum class CopyKind : uint8_t { Load, Push, Store };
+
+/// A bulk copy in flight.
+struct Copy {
+  CopyKind kind;
+  bool snapshotTaken = false;
+  uint32_t bytes, location;
+  char *target;
+  const char *source;
+  Cta *sourceCta = nullptr, *targetCta = nullptr; // whose shared memory it is, or null
+  Mbarrier *barrier = nullptr;
+  Fiber *issuer = nullptr;
+  uint64_t group = 0;
+  std::vector<char> snapshot; // the source, if it was read before completion
+};
+
+struct Cta {
+  Launch *launch = nullptr;
+  Cluster *cluster = nullptr;
+  unsigned rank = 0, number = 0; // in the cluster, in the grid
+  char *shared = nullptr;
+  bool exited = true, gridWaited = false;
+  unsigned live = 0; // threads
+  std::unique_ptr<Fiber[]> fibers;
+  std::vector<Warp> warps;
+  std::deque<Mbarrier> barriers;
+  NamedBarrier named[16];
+  std::unique_ptr<Overlay> overlay;
+  std::vector<Copy *> incoming;  // copies that will write its shared memory
+  unsigned outgoing = 0;         // copies that read it
+  unsigned incomingRecords = 0;  // stores of peers that have not landed
+  std::vector<uint32_t> writers; // per 4 bytes: who wrote it last by a plain store, and when
+  uint32_t events = 1;           // proxy fences and cluster releases so far
+  uint32_t lastClusterRelease = 1;
+  std::array<uint64_t, kNumCounters> counts{};
+
+  void count(Counter counter, uint64_t n = 1) { counts[static_cast<unsigned>(counter)] += n; }
+};
+
+struct Cluster {
+  std::vector<std::unique_ptr<Cta>> ctas;
+  unsigned index = 0, liveCtas = 0;
+  char *arena = nullptr;
+  size_t arenaBytes = 0, stride = 0; // from one CTA's shared memory to the next
+  unsigned liveThreads = 0, arrived = 0;
+  llvm::SmallVector<Fiber *, 0> waiters;
+  uint64_t generation = 0;
+  ReleaseSet current, completed;
+};
+
+struct Event {
+  enum Kind : uint8_t { ReadSource, Complete, Land } kind;
+  uint64_t due, order; // ties in the order of creation
+  void *what;          // Copy or Chunk
+  bool operator<(const Event &other) const {
+    return due != other.due ? due > other.due : order > other.order;
+  }
+};
+
+/// How a launch behaves; drawn from the seed.
+struct Chaos {
+  bool on = true;
+  unsigned stay = 64;       // most switches inside a warp before another is picked
+  unsigned copyDelay = 64;  // picks of warps until a copy completes, at most
+  unsigned landDelay = 256; // the same for a released store that nobody acquires
+  unsigned preempt = 1024;  // memory accesses between two preemptions, on average
+  unsigned late = 50;       // percentage of stores that wait for an acquire
+};
+
+struct Launch {
+  Launch(const Kernel &kernel, const LocationTable &locations, unsigned numClusters, void *table,
+         void *workspace, const Memory &memory, const Options &options, Report &report);
+  ~Launch();
+  void run();
+
+  // Scheduler.cpp
+  void prepareSlots();
+  void startCluster(Cluster &slot, unsigned index);
+  void switchTo(Fiber *from, Fiber *to);
+  void switchAway(Fiber *from);
+  void block(Fiber *fiber, WaitKind kind, uint32_t location);
+  void wake(Fiber *fiber);
+  void enqueue(Warp &warp);
+  [[noreturn]] void threadExit(Fiber *fiber);
+  void preemptNow(Fiber *fiber, uint32_t location);
+  void maybePreempt(Fiber *fiber, uint32_t location) {
+    if (--untilPreempt == 0)
+      preemptNow(fiber, location);
+  }
+  Fiber *pickWarp();
+  Fiber *pickLane(Warp &warp, unsigned after = 31);
+  void runDueEvents();
+  void schedule(Event::Kind kind, void *what, uint64_t delay);
+
+  // Report.cpp
+  [[noreturn]] void fail(Fiber *fiber, FindingKind kind, uint32_t location, std::string message);
+  [[noreturn]] void fail(const Cta *cta, FindingKind kind, uint32_t location, std::string message);
+  void add(const Cta *cta, int thread, FindingKind kind, uint32_t location, std::string message);
+  [[noreturn]] void failHang();
+  void reportDeadlock();
+
+  // Visibility.cpp
+  void closeOpen(Fiber *fiber);
+  void release(Fiber *fiber, ReleaseSet &set, Scope scope);
+  void acquire(Fiber *fiber, ReleaseSet &set, Scope scope);
+  void gather(Fiber *fiber, Chunks &into, uint64_t mark);
+  void spread(const Chunks &gathered, llvm::ArrayRef<Fiber *> fibers);
+  void land(Chunk &chunk);
+  void land(Record &record);
+  void landAll(Overlay &overlay);
+  void landGranule(Overlay &overlay, uintptr_t address);
+  /// Where a store to memory that other CTAs see must write its value now.
+  void *pendingStore(Fiber *fiber, char *address, unsigned bytes, Cta *target, uint32_t location);
+  /// Where the bytes at `address` can be read as this CTA sees them.
+  const void *overlaid(Fiber *fiber, const char *address, unsigned bytes);
+
+  // Sync.cpp, Copies.cpp
+  void ctaExit(Cta &cta);
+  void completeClusterBarrier(Cluster &cluster);
+  void completeTx(Mbarrier &barrier, uint32_t bytes, uint32_t location);
+  void readSource(Copy &copy);
+  void complete(Copy &copy);
+
+  const Kernel &kernel;
+  const LocationTable &locations;
+  const unsigned numClusters;
+  void *const table, *const workspace;
+  const Memory &memory;
+  Report &report;
+
+  Chaos chaos;
+  Random random;
+  uint64_t budget;
+  uint32_t untilPreempt = 1;
+
+  std::vector<std::unique_ptr<Cluster>> slots;
+  unsigned nextCluster = 0, liveClusters = 0;
+  std::vector<char *> stacks;  // by fiber of all slots
+  Cluster *finished = nullptr; // the cluster whose last thread has just exited
+  bool aborted = false;
+
+  Fiber host;
+  Fiber *current = &host;
+  std::vector<Warp *> runnable;
+  Warp *currentWarp = nullptr;
+  int64_t stayFor = 0;
+  uint64_t tick = 0, switches = 0, eventOrder = 0, merges = 0;
+  size_t roundRobin = 0;
+  std::priority_queue<Event> events;
+
+  RecordPool pool;
+  llvm::DenseMap<uintptr_t, ReleaseSet> atomics;  // releases through each atomic's address
+  std::vector<std::unique_ptr<Overlay>> orphans;  // of CTAs that have exited
+  std::vector<const Memory::Region *> lastRegion; // by location: the region of its last access
+};
+
+/// The thread that wrote a shared word, and the CTA's event number at that time. 0: not by a plain store.
+inline uint32_t writerTag(const Fiber &fiber) { return fiber.thread << 22 | fiber.cta->events; }
+inline uint32_t writerThread(uint32_t tag) { return tag >> 22; }
+inline uint32_t writerEvent(uint32_t tag) { return tag & ((1u << 22) - 1); }
+/// Starts a new event; forgets all writers before the numbers run out.
+uint32_t nextEvent(Cta &cta);
+/// Marks `bytes` bytes of shared memory as written by `tag`.
+void markWriters(Cta &cta, size_t offset, size_t bytes, uint32_t tag);
+
+// Access.cpp: checked addresses; each fails with a located finding.
+void checkGlobal(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
+                 const char *what);
+void checkShared(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
+                 const char *what);
+/// The CTA of the cluster in whose shared memory the bytes lie.
+Cta *checkCluster(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
+                  const char *what);
+/// The mbarrier at an address of `cta`'s shared memory.
+Mbarrier *checkBarrier(Fiber *fiber, Cta &cta, const void *address, uint32_t location);
+
+/// Stacks for fibers, with guard pages, kept for later launches.
+std::vector<char *> takeStacks(size_t count);
+void returnStacks(const std::vector<char *> &stacks);
+inline constexpr size_t kStackBytes = 64 << 10;
+
+/// Products are exact in f32 and are added in f32 in ascending order of k, starting from C.
+void mmaM16N8K16(bool bf16, const uint16_t a[16][16], const uint16_t b[8][16], float c[16][8]);
+
+} // namespace cfc::emu

@@ -1,0 +1,316 @@
+//===- Scheduler.cpp - Fibers, warps and events ----------------------------===//
+//
+// A fiber that blocks jumps straight to the next one: mostly a random ready lane
+// of its own warp (which keeps caches warm), now and then a random warp of the
+// grid. Time is counted in picks of warps; late effects are events in that time,
+// and time jumps ahead when no thread can run.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/emulator/Runtime.h"
+#include <boost/context/detail/fcontext.hpp>
+#include <fmt/format.h>
+#include <new>
+#include <sys/mman.h>
+
+using namespace cfc::emu;
+namespace context = boost::context::detail;
+
+namespace {
+constexpr size_t kSharedAlign = 1024;
+constexpr size_t kSharedGuard = 1024;
+constexpr unsigned kMostThreads = 24576; // each stack takes two of the process' 65530 mappings
+
+size_t alignUp(size_t bytes, size_t align) { return (bytes + align - 1) / align * align; }
+
+/// Different behaviours for different seeds: some land everything late, some switch often, ...
+Chaos drawChaos(Random &random, bool on) {
+  if (!on)
+    return {/*on=*/false,    /*stay=*/1u << 30, /*copyDelay=*/1,
+            /*landDelay=*/1, /*preempt=*/1024,  /*late=*/0};
+  constexpr unsigned stays[] = {64, 512, 1024, 4096}, delays[] = {1, 16, 128, 1024},
+                     late[] = {0, 50, 50, 100};
+  Chaos chaos;
+  chaos.stay = stays[random.below(4)];
+  chaos.copyDelay = delays[random.below(4)];
+  chaos.landDelay = delays[random.below(4)] * 4;
+  chaos.preempt = random.oneIn(2) ? 256 : 2048;
+  chaos.late = late[random.below(4)];
+  return chaos;
+}
+} // namespace
+
+Launch::Launch(const Kernel &kernel, const LocationTable &locations, unsigned numClusters, void *table,
+               void *workspace, const Memory &memory, const Options &options, Report &report)
+    : kernel(kernel), locations(locations), numClusters(numClusters), table(table), workspace(workspace),
+      memory(memory), report(report), random{options.seed * 0x9E3779B97F4A7C15ull + 1},
+      budget(options.maxSwitches ? options.maxSwitches : uint64_t(1) << 32), lastRegion(locations.size()) {
+  random.next();
+  chaos = drawChaos(random, options.chaos);
+  host.launch = this;
+  unsigned fit = std::max(1u, kMostThreads / (kernel.threads * kernel.cluster));
+  unsigned most = std::min(numClusters, fit);
+  unsigned resident = options.residentClusters ? options.residentClusters
+                      : chaos.on               ? 1 + random.below(most)
+                                               : most;
+  report.residentClusters = std::min(numClusters, resident);
+}
+
+Launch::~Launch() {
+  for (; !events.empty(); events.pop())
+    if (events.top().kind == Event::Complete)
+      delete static_cast<Copy *>(events.top().what);
+  for (auto &slot : slots)
+    munmap(slot->arena, slot->arenaBytes);
+  returnStacks(stacks);
+}
+
+//===-- Clusters ----------------------------------------------------------===//
+static std::unique_ptr<Cta> makeCta(Launch &launch, Cluster &cluster, unsigned rank) {
+  auto cta = std::make_unique<Cta>();
+  unsigned threads = launch.kernel.threads;
+  cta->launch = &launch;
+  cta->cluster = &cluster;
+  cta->rank = rank;
+  cta->shared = cluster.arena + kSharedGuard + rank * cluster.stride;
+  cta->fibers = std::make_unique<Fiber[]>(threads);
+  cta->warps.resize(threads / 32);
+  if (launch.kernel.tracksWriters)
+    cta->writers.resize((launch.kernel.sharedBytes + 3) / 4);
+  for (unsigned t = 0; t < threads; ++t) {
+    Fiber &fiber = cta->fibers[t];
+    fiber.launch = &launch;
+    fiber.cta = cta.get();
+    fiber.warp = &cta->warps[t / 32];
+    fiber.thread = t;
+    fiber.lane = t % 32;
+  }
+  for (unsigned w = 0; w < threads / 32; ++w) {
+    cta->warps[w].cta = cta.get();
+    cta->warps[w].fibers = &cta->fibers[32 * w];
+  }
+  return cta;
+}
+
+void Launch::prepareSlots() {
+  stacks = takeStacks(size_t(report.residentClusters) * kernel.cluster * kernel.threads);
+  for (unsigned i = 0; i < report.residentClusters; ++i) {
+    auto slot = std::make_unique<Cluster>();
+    slot->stride = alignUp(kernel.sharedBytes, kSharedAlign) + kSharedGuard;
+    slot->arenaBytes = kSharedGuard + kernel.cluster * slot->stride;
+    void *arena = mmap(nullptr, slot->arenaBytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (arena == MAP_FAILED)
+      throw std::bad_alloc();
+    slot->arena = static_cast<char *>(arena);
+    for (unsigned rank = 0; rank < kernel.cluster; ++rank)
+      slot->ctas.push_back(makeCta(*this, *slot, rank));
+    slots.push_back(std::move(slot));
+  }
+}
+
+static void fiberMain(context::transfer_t transfer) {
+  auto *from = static_cast<Fiber *>(transfer.data);
+  from->context = transfer.fctx;
+  Launch &launch = *from->launch;
+  Fiber *self = launch.current;
+  const Cta &cta = *self->cta;
+  launch.kernel.entry(self, launch.table, launch.workspace, self->thread, cta.rank, cta.cluster->index,
+                      launch.numClusters, cta.shared);
+  launch.threadExit(self);
+}
+
+/// The stacks of a warp's lanes start at different offsets, so that they do not share cache sets.
+static void *stackTop(char *stack, size_t index) {
+  return stack + kStackBytes - (index * 576) % (kStackBytes / 2);
+}
+
+static void startFiber(Fiber &fiber, char *stack, size_t index) {
+  size_t bytes = static_cast<char *>(stackTop(stack, index)) - stack;
+  fiber.context = context::make_fcontext(stackTop(stack, index), bytes, fiberMain);
+  fiber.wait = WaitKind::None;
+  fiber.stores = Fiber::Undecided;
+  fiber.atCluster = Fiber::Idle;
+  fiber.proxyFence = 0;
+  fiber.open = nullptr;
+  fiber.known.clear();
+  fiber.groups.reset();
+  fiber.fences.reset();
+}
+
+static void startCta(Cta &cta, unsigned number) {
+  const Kernel &kernel = cta.launch->kernel;
+  cta.number = number;
+  cta.exited = cta.gridWaited = false;
+  cta.live = kernel.threads;
+  cta.barriers.clear();
+  for (NamedBarrier &barrier : cta.named)
+    barrier = {};
+  cta.overlay = std::make_unique<Overlay>();
+  std::fill(cta.writers.begin(), cta.writers.end(), 0);
+  cta.events = cta.lastClusterRelease = 1;
+  cta.counts.fill(0);
+  poison(cta.shared, kernel.sharedBytes);
+}
+
+void Launch::startCluster(Cluster &slot, unsigned index) {
+  slot.index = index;
+  slot.liveCtas = kernel.cluster;
+  slot.liveThreads = kernel.cluster * kernel.threads;
+  slot.arrived = 0;
+  slot.current.clear();
+  slot.completed.clear();
+  ++liveClusters;
+  size_t slotNumber = 0;
+  while (slots[slotNumber].get() != &slot)
+    ++slotNumber;
+  for (auto &cta : slot.ctas) {
+    startCta(*cta, index * kernel.cluster + cta->rank);
+    size_t first = (slotNumber * kernel.cluster + cta->rank) * kernel.threads;
+    for (unsigned t = 0; t < kernel.threads; ++t)
+      startFiber(cta->fibers[t], stacks[first + t], first + t);
+    for (Warp &warp : cta->warps) {
+      warp.ready = warp.live = ~0u;
+      warp.arrived = 0;
+      warp.slow = chaos.on && random.oneIn(8);
+      enqueue(warp);
+    }
+  }
+}
+
+//===-- Switching ---------------------------------------------------------===//
+void Launch::switchTo(Fiber *from, Fiber *to) {
+  if (from == to)
+    return;
+  ++switches;
+  current = to;
+  context::transfer_t transfer = context::jump_fcontext(to->context, from);
+  static_cast<Fiber *>(transfer.data)->context = transfer.fctx;
+}
+
+void Launch::switchAway(Fiber *from) {
+  Warp *warp = currentWarp;
+  bool stay = warp && warp->ready && --stayFor > 0;
+  switchTo(from, stay ? pickLane(*warp) : pickWarp());
+}
+
+void Launch::block(Fiber *fiber, WaitKind kind, uint32_t location) {
+  fiber->wait = kind;
+  fiber->location = location;
+  fiber->warp->ready &= ~(1u << fiber->lane);
+  switchAway(fiber);
+}
+
+void Launch::enqueue(Warp &warp) {
+  if (warp.queued)
+    return;
+  warp.queued = true;
+  runnable.push_back(&warp);
+}
+
+void Launch::wake(Fiber *fiber) {
+  fiber->wait = WaitKind::None;
+  fiber->warp->ready |= 1u << fiber->lane;
+  enqueue(*fiber->warp);
+}
+
+void Launch::preemptNow(Fiber *fiber, uint32_t location) {
+  fiber->location = location;
+  untilPreempt = chaos.on ? 1 + random.below(2 * chaos.preempt) : chaos.preempt;
+  uint32_t ready = fiber->warp->ready;
+  bool sameWarp = chaos.on ? random.oneIn(2) : ready >> fiber->lane > 1;
+  switchTo(fiber, sameWarp ? pickLane(*fiber->warp, fiber->lane) : pickWarp());
+}
+
+//===-- Picking -----------------------------------------------------------===//
+Fiber *Launch::pickLane(Warp &warp, unsigned after) {
+  unsigned start = chaos.on ? random.next() & 31 : (after + 1) & 31;
+  uint32_t rotated = warp.ready >> start | warp.ready << (-start & 31);
+  return &warp.fibers[(llvm::countr_zero(rotated) + start) & 31];
+}
+
+void Launch::schedule(Event::Kind kind, void *what, uint64_t delay) {
+  events.push({kind, tick + delay, eventOrder++, what});
+}
+
+void Launch::runDueEvents() {
+  while (!events.empty() && events.top().due <= tick) {
+    Event event = events.top();
+    events.pop();
+    switch (event.kind) {
+    case Event::ReadSource:
+      readSource(*static_cast<Copy *>(event.what));
+      break;
+    case Event::Complete:
+      complete(*static_cast<Copy *>(event.what));
+      break;
+    case Event::Land:
+      land(*static_cast<Chunk *>(event.what));
+      break;
+    }
+  }
+}
+
+void Launch::failHang() {
+  std::string message = fmt::format("no end after {} switches between threads", budget);
+  if (current == &host)
+    fail(static_cast<Cta *>(nullptr), FindingKind::Hang, ~0u, std::move(message));
+  fail(current, FindingKind::Hang, current->location, std::move(message));
+}
+
+Fiber *Launch::pickWarp() {
+  if (switches > budget)
+    failHang();
+  ++tick;
+  runDueEvents();
+  for (unsigned tries = 0;;) {
+    if (runnable.empty()) {
+      currentWarp = nullptr;
+      if (events.empty())
+        return &host;
+      tick = std::max(tick, events.top().due);
+      runDueEvents();
+      continue;
+    }
+    size_t at = chaos.on ? random.below(runnable.size()) : roundRobin++ % runnable.size();
+    Warp *warp = runnable[at];
+    if (!warp->ready) {
+      warp->queued = false;
+      runnable[at] = runnable.back();
+      runnable.pop_back();
+      continue;
+    }
+    if (warp->slow && tries++ < 4)
+      continue;
+    stayFor = 1 + random.below(chaos.stay);
+    currentWarp = warp;
+    return pickLane(*warp);
+  }
+}
+
+//===-- The end of a thread -----------------------------------------------===//
+void Launch::threadExit(Fiber *fiber) {
+  Warp &warp = *fiber->warp;
+  Cta &cta = *fiber->cta;
+  Cluster &cluster = *cta.cluster;
+  if (warp.arrived)
+    fail(fiber, FindingKind::Divergence, warp.location,
+         fmt::format("lane {} exits while {} lanes wait at this collective", fiber->lane,
+                     llvm::popcount(warp.arrived)));
+  closeOpen(fiber);
+  warp.live &= ~(1u << fiber->lane);
+  warp.ready &= ~(1u << fiber->lane);
+  --cluster.liveThreads;
+  if (fiber->atCluster == Fiber::Arrived)
+    --cluster.arrived;
+  if (cluster.arrived && cluster.arrived == cluster.liveThreads)
+    completeClusterBarrier(cluster);
+  if (--cta.live == 0) {
+    ctaExit(cta);
+    if (--cluster.liveCtas == 0) {
+      finished = &cluster;
+      switchTo(fiber, &host);
+    }
+  }
+  switchAway(fiber);
+  __builtin_unreachable();
+}

@@ -1,0 +1,48 @@
+//===- Stacks.cpp - Stacks for fibers --------------------------------------===//
+//
+// Stacks are mapped in batches, each with a guard page below it, and are kept
+// for later launches.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/emulator/Runtime.h"
+#include <mutex>
+#include <new>
+#include <sys/mman.h>
+
+using namespace cfc::emu;
+
+static std::mutex poolMutex;
+static std::vector<char *> &idleStacks() {
+  static std::vector<char *> stacks;
+  return stacks;
+}
+
+static void mapStacks(std::vector<char *> &into, size_t count) {
+  constexpr size_t guard = 4096;
+  void *base = mmap(nullptr, count * kStackBytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED)
+    throw std::bad_alloc();
+  for (size_t i = 0; i < count; ++i) {
+    char *stack = static_cast<char *>(base) + i * kStackBytes;
+    mprotect(stack, guard, PROT_NONE);
+    into.push_back(stack);
+  }
+}
+
+std::vector<char *> cfc::emu::takeStacks(size_t count) {
+  constexpr size_t batch = 256;
+  std::lock_guard<std::mutex> lock(poolMutex);
+  std::vector<char *> &idle = idleStacks();
+  while (idle.size() < count)
+    mapStacks(idle, batch);
+  std::vector<char *> taken(idle.end() - count, idle.end());
+  idle.resize(idle.size() - count);
+  return taken;
+}
+
+void cfc::emu::returnStacks(const std::vector<char *> &stacks) {
+  std::lock_guard<std::mutex> lock(poolMutex);
+  std::vector<char *> &idle = idleStacks();
+  idle.insert(idle.end(), stacks.begin(), stacks.end());
+}
