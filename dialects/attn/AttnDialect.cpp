@@ -54,9 +54,10 @@ std::optional<Dialect::ParseOpHook> AttnDialect::getParseOperationHook(StringRef
 
 LogicalResult KvCacheType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t heads, int64_t dim,
                                   Type elementType) {
-  if (heads < 1 || dim < 1)
-    return emitError() << "a cache has at least 1 head and 1 element a head, not heads = " << heads
-                       << ", dim = " << dim;
+  constexpr int64_t most = 65536;
+  if (heads < 1 || dim < 1 || heads > most || dim > most)
+    return emitError() << "a cache has 1 to " << most << " heads of 1 to " << most
+                       << " elements, not heads = " << heads << ", dim = " << dim;
   if (!elementType.isF16() && !elementType.isBF16())
     return emitError() << "a cache holds f16 or bf16, not " << elementType;
   return success();

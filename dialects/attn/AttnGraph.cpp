@@ -12,6 +12,7 @@
 #include "mlir/Interfaces/FunctionImplementation.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace cfc::attn;
@@ -126,12 +127,23 @@ static bool isPlainName(StringRef name) {
          llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_'; });
 }
 
-// Tensors of known, positive sizes, caches and lengths can be bound by a caller.
+// Whether the sizes are known and positive and 64 bits can count the bytes.
+static bool hasFixedSize(RankedTensorType tensor) {
+  int64_t elements = 1;
+  if (!tensor.hasStaticShape() || tensor.getRank() == 0)
+    return false;
+  for (int64_t size : tensor.getShape())
+    if (size < 1 || llvm::MulOverflow(elements, size, elements) || elements > (int64_t(1) << 40))
+      return false;
+  return true;
+}
+
+// Tensors of fixed sizes, caches and lengths can be bound by a caller.
 static bool isBindable(Type type) {
   if (isa<KvCacheType, LengthsType>(type))
     return true;
   auto tensor = dyn_cast<RankedTensorType>(type);
-  if (!tensor || !tensor.hasStaticShape() || tensor.getRank() == 0 || tensor.getNumElements() == 0)
+  if (!tensor || !hasFixedSize(tensor))
     return false;
   Type element = tensor.getElementType();
   return element.isF16() || element.isBF16() || element.isF32() || element.isSignlessInteger(32) ||
@@ -146,7 +158,8 @@ LogicalResult GraphOp::verify() {
     if (!isBindable(argument.getType()))
       return mlir::emitError(argument.getLoc())
              << "argument %" << getArgName(argument.getArgNumber()) << " is " << argument.getType()
-             << "; a tensor of fixed sizes of f16, bf16, f32, i32 or i64, a cache or lengths is needed";
+             << "; a tensor of fixed, positive sizes of f16, bf16, f32, i32 or i64, a cache or lengths is "
+                "needed";
   return success();
 }
 

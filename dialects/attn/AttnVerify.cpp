@@ -115,10 +115,11 @@ LogicalResult RopeTableOp::verify() {
   if (failed(verifyPositive(*this, "base", getBase())))
     return failure();
   int64_t dim = getDim(), positions = getPositions();
-  if (dim < 2 || dim % 2)
-    return emitOpError("needs an even head dimension to form pairs, not ") << dim;
-  if (positions < 1)
-    return emitOpError("needs at least 1 position, not ") << positions;
+  if (dim < 2 || dim % 2 || dim > 65536)
+    return emitOpError("needs an even head dimension up to 65536 to form pairs, not ") << dim;
+  constexpr int64_t most = int64_t(1) << 26;
+  if (positions < 1 || positions > most / dim)
+    return emitOpError("needs 1 to ") << most / dim << " positions, not " << positions;
   return verifyResultShapes(*this);
 }
 

@@ -141,8 +141,14 @@ attn.graph @four(%q: tensor<1x64xf16>, %table: tensor<8x64xf32>, %pos: tensor<1x
 }
 // -----
 attn.graph @odd_table() -> tensor<8x3xf32> {
-  // expected-error @+1 {{needs an even head dimension to form pairs, not 3}}
+  // expected-error @+1 {{needs an even head dimension up to 65536 to form pairs, not 3}}
   %t = attn.rope_table {base = 10000, dim = 3, positions = 8}
+  attn.return %t
+}
+// -----
+attn.graph @long_table() -> tensor<100000000x4xf32> {
+  // expected-error @+1 {{needs 1 to 16777216 positions, not 100000000}}
+  %t = attn.rope_table {base = 10000, dim = 4, positions = 100000000}
   attn.return %t
 }
 // -----

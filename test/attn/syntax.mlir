@@ -60,13 +60,18 @@ attn.graph @"a-b"() {
   attn.return
 }
 // -----
-// expected-error @+1 {{argument %x is 'tensor<?x64xf16>'; a tensor of fixed sizes of f16, bf16, f32, i32 or i64, a cache or lengths is needed}}
+// expected-error @+1 {{argument %x is 'tensor<?x64xf16>'; a tensor of fixed, positive sizes of f16, bf16, f32, i32 or i64, a cache or lengths is needed}}
 attn.graph @dynamic(%x: tensor<?x64xf16>) {
   attn.return
 }
 // -----
 // expected-error @+1 {{argument %x is 'tensor<1x0xf16>'}}
 attn.graph @empty_tensor(%x: tensor<1x0xf16>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{argument %x is 'tensor<5000000000x5000000000xf16>'}}
+attn.graph @huge_tensor(%x: tensor<5000000000x5000000000xf16>) {
   attn.return
 }
 // -----
@@ -101,7 +106,7 @@ attn.graph @foreign(%x: tensor<1x64xf16>) {
   attn.return
 }
 // -----
-// expected-error @+1 {{a cache has at least 1 head and 1 element a head, not heads = 0, dim = 16}}
+// expected-error @+1 {{a cache has 1 to 65536 heads of 1 to 65536 elements, not heads = 0, dim = 16}}
 attn.graph @cache(%c: !attn.kv_cache<heads = 0, dim = 16, f16>) {
   attn.return
 }
