@@ -16,6 +16,7 @@
 #include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -185,12 +186,16 @@ static void dropFastMath(Operation *op) {
 
 //===-- The pass ----------------------------------------------------------===//
 
-static LogicalResult flattenControlFlow(ModuleOp module) {
+/// Structured control flow becomes branches, and the divisions that LLVM has no instruction for become some
+/// that it has.
+static LogicalResult expandOps(ModuleOp module) {
   ConversionTarget target(*module.getContext());
   target.addIllegalDialect<scf::SCFDialect>();
+  target.addIllegalOp<arith::CeilDivSIOp, arith::CeilDivUIOp, arith::FloorDivSIOp>();
   target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
   RewritePatternSet patterns(module.getContext());
   populateSCFToControlFlowConversionPatterns(patterns);
+  arith::populateCeilFloorDivExpandOpsPatterns(patterns);
   return applyPartialConversion(module, target, std::move(patterns));
 }
 
@@ -249,7 +254,7 @@ struct SimtToNvvm : impl::SimtToNvvmBase<SimtToNvvm> {
     module.walk(dropFastMath);
     if (usesShared)
       declareSharedMemory(module);
-    if (failed(flattenControlFlow(module)) || failed(convertToLlvm(module)))
+    if (failed(expandOps(module)) || failed(convertToLlvm(module)))
       signalPassFailure();
   }
 };

@@ -231,3 +231,30 @@ simt.kernel @loops(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   }
   simt.return
 }
+
+// -----
+
+// Vectors are taken apart and put together; divisions that LLVM lacks are expanded.
+// CHECK-LABEL: llvm.func @vectors
+simt.kernel @vectors(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 0 : i64, ctas_per_sm = 1 : i32} {
+  %v = simt.load %table : !simt.ptr<global> -> vector<4xf32>
+  %i = arith.constant 2 : index
+  // CHECK: llvm.extractelement %{{.*}}[%{{.*}} : i64] : vector<4xf32>
+  %x = vector.extract %v[%i] : f32 from vector<4xf32>
+  // CHECK-COUNT-4: llvm.extractelement %{{.*}}[%{{.*}} : i32] : vector<4xf32>
+  %e:4 = vector.to_elements %v : vector<4xf32>
+  // CHECK: llvm.insertelement %{{.*}}, %{{.*}}[%{{.*}} : i64] : vector<4xf32>
+  %w = vector.insert %e#3, %v[0] : f32 into vector<4xf32>
+  // CHECK-COUNT-4: llvm.insertelement %{{.*}}, %{{.*}}[%{{.*}} : i32] : vector<4xf32>
+  %b = vector.broadcast %x : f32 to vector<4xf32>
+  // CHECK: llvm.fadd %{{.*}}, %{{.*}} : vector<4xf32>
+  %s = arith.addf %w, %b : vector<4xf32>
+  simt.store %s, %table : vector<4xf32>, !simt.ptr<global>
+  %n = simt.load %workspace : !simt.ptr<global> -> i32
+  // CHECK: llvm.udiv
+  // CHECK: llvm.select
+  %d = arith.ceildivui %n, %n : i32
+  simt.store %d, %workspace : i32, !simt.ptr<global>
+  simt.return
+}
