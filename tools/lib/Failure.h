@@ -28,6 +28,8 @@ class Failure : public std::runtime_error {
 public:
   Failure(Exit code, std::string where, const std::string &text)
       : std::runtime_error(where.empty() ? "error: " + text : where + ": error: " + text), code(code) {}
+  /// A message that says `error:` itself.
+  Failure(Exit code, const std::string &message) : std::runtime_error(message), code(code) {}
   Exit code;
 };
 

@@ -26,6 +26,9 @@ private:
   size_t length;
 };
 
+/// Everything that comes on standard input.
+std::string readStandardInput();
+
 /// Fails (2) where `path` cannot be an output: a directory, in no existing folder, unwritable, or the same
 /// file as `input`. Called before the work starts, so that a bad output name costs nothing.
 void checkOutputPath(const std::string &path, const std::string &input);
@@ -37,27 +40,5 @@ void writeFile(const std::string &path, std::string_view content);
 
 /// Creates the folder and its parents.
 void makeFolder(const std::string &path);
-
-/// Makes Ctrl-C and SIGTERM remove temporary files and end the process with 130 or 143.
-void installSignalHandlers();
-
-/// A file that is removed when the object dies, and on Ctrl-C.
-class TemporaryFile {
-public:
-  /// A new empty file in `folder` (must exist), named after `stem`.
-  TemporaryFile(const std::string &folder, const std::string &stem);
-  ~TemporaryFile();
-  TemporaryFile(const TemporaryFile &) = delete;
-  TemporaryFile &operator=(const TemporaryFile &) = delete;
-
-  const std::string &path() const { return name; }
-  int descriptor() const { return fd; }
-  /// Takes the name `target` and is no longer removed.
-  void renameTo(const std::string &target);
-
-private:
-  std::string name;
-  int fd = -1, slot = -1;
-};
 
 } // namespace cfc

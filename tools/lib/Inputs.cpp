@@ -75,8 +75,8 @@ void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptio
   Tensor tensor(spec.type, spec.shape);
   if (spec.role == DataRole::Position || spec.role == DataRole::Slot || spec.role == DataRole::Length)
     fillRandom(tensor, random.seed, spec.name, {double(random.length), 0});
-  else if (spec.role == DataRole::RopeTable)
-    fillRopeTable(tensor);
+  else if (spec.role == DataRole::RopeTable || spec.base)
+    fillRopeTable(tensor, spec.base.value_or(10000));
   else
     fillRandom(tensor, random.seed, spec.name, distributionFor(spec.role, spec.shape));
   tensors.insert_or_assign(spec.name, std::move(tensor));
@@ -149,13 +149,30 @@ static Tensor readFile(const InputArgument &argument) {
   return file.get(argument.name);
 }
 
+Tensor cfc::readTensor(const std::string &text) {
+  InputArgument argument = parseArgument(text);
+  if (argument.random)
+    badInput("", "{}: a file is needed", text);
+  return readFile(argument);
+}
+
+std::vector<std::string> cfc::namedInputs(const InputOptions &options) {
+  std::vector<std::string> names;
+  for (const std::string &text : options.inputs)
+    if (std::string name = parseArgument(text).name; !name.empty())
+      names.push_back(name);
+  return names;
+}
+
 namespace {
 /// Collects tensors for specs and remembers which are there.
 class Resolver {
 public:
   Resolver(const std::vector<InputSpec> &specs, const RandomOptions &random) : specs(specs), random(random) {
     for (const InputSpec &spec : specs) {
-      if (spec.isCache()) {
+      if (spec.base) {
+        addRandom(tensors, spec, random);
+      } else if (spec.isCache()) {
         names.push_back(spec.name + ".k");
         names.push_back(spec.name + ".v");
         specOf[names.back()] = specOf[spec.name + ".k"] = &spec;

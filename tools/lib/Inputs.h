@@ -26,6 +26,7 @@ struct InputSpec {
   std::vector<int64_t> shape;   ///< of a tensor
   int64_t heads = 0, dim = 0;   ///< of a cache
   std::optional<int64_t> bound; ///< largest value of a length (tokens)
+  std::optional<double> base;   ///< of a rope table that the graph generates: nobody gives it
   bool isCache() const { return role == DataRole::Cache; }
 };
 
@@ -50,6 +51,12 @@ using TensorMap = std::map<std::string, Tensor>;
 /// the file and both.
 TensorMap resolveInputs(const std::vector<InputSpec> &specs, const InputOptions &options,
                         const RandomOptions &random);
+
+/// The tensor that NAME=FILE.npy or NAME=FILE.safetensors[:KEY] names (--expect).
+Tensor readTensor(const std::string &text);
+
+/// Names that the options give a tensor for, each once per mention.
+std::vector<std::string> namedInputs(const InputOptions &options);
 
 /// Random data for one spec: one tensor, or NAME.k and NAME.v, added to `tensors`.
 void addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptions &random);

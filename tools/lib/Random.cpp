@@ -1,5 +1,6 @@
 //===- Random.cpp - Seeded test data --------------------------------------===//
 #include "tools/lib/Random.h"
+#include "dialects/attn/Elements.h"
 #include <algorithm>
 #include <cmath>
 #include <thread>
@@ -66,10 +67,10 @@ void cfc::fillRandom(Tensor &tensor, uint64_t seed, std::string_view name, Distr
   switch (tensor.type) {
   case DType::f16:
     return generate(n, key, distribution,
-                    [p = tensor.as<uint16_t>()](int64_t i, float x) { p[i] = floatToF16(x); });
+                    [p = tensor.as<uint16_t>()](int64_t i, float x) { p[i] = toHalf(x); });
   case DType::bf16:
     return generate(n, key, distribution,
-                    [p = tensor.as<uint16_t>()](int64_t i, float x) { p[i] = floatToBF16(x); });
+                    [p = tensor.as<uint16_t>()](int64_t i, float x) { p[i] = toBfloat(x); });
   case DType::f32:
     return generate(n, key, distribution, [p = tensor.as<float>()](int64_t i, float x) { p[i] = x; });
   case DType::f64:

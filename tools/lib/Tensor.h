@@ -19,11 +19,6 @@ std::string_view nameOf(DType type);
 std::optional<DType> parseDType(std::string_view name);
 inline bool isFloat(DType type) { return type != DType::i32 && type != DType::i64; }
 
-uint16_t floatToF16(float value);
-float f16ToFloat(uint16_t bits);
-uint16_t floatToBF16(float value);
-float bf16ToFloat(uint16_t bits);
-
 /// A dense tensor in row-major order. The bytes may lie in a mapped file, which `owner` keeps alive; copies
 /// share them.
 class Tensor {

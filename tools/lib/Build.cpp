@@ -1,0 +1,120 @@
+//===- Build.cpp - Compiling for the commands -----------------------------===//
+#include "tools/lib/Build.h"
+#include "runtime/src/BundleWriter.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Files.h"
+#include "tools/lib/Machines.h"
+#include <algorithm>
+
+using namespace cfc;
+
+/// NAME=VALUE of --set.
+static std::pair<std::string, std::string> splitSetting(const std::string &text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    badInput("", "--set {}: expected NAME=VALUE", text);
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
+  CompileOptions result;
+  result.target = options.target;
+  result.machine = machineText(options.machine);
+  result.deterministic = options.deterministic;
+  result.ptxas = options.ptxas;
+  result.last = last;
+  for (const std::string &set : options.sets) {
+    auto setting = splitSetting(set);
+    for (auto &earlier : result.sets)
+      if (earlier.first == setting.first)
+        badInput("", "--set {}: \"{}\" is given twice", set, setting.first);
+    result.sets.push_back(setting);
+  }
+  if (options.plan == "auto" || options.plan.starts_with("random:") ||
+      options.plan.find('\n') != std::string::npos) {
+    result.plan = options.plan;
+  } else {
+    result.plan = MappedFile::open(options.plan)->text();
+    result.planName = options.plan;
+    if (result.plan.find('\n') == std::string::npos)
+      result.plan += '\n';
+  }
+  return result;
+}
+
+CompiledGraph cfc::build(Compiler &compiler, mlir::ModuleOp module, const BuildOptions &options, Stage last) {
+  CompileOptions compile = compileOptions(options, last);
+  std::vector<std::pair<std::string, double>> times;
+  if (options.verbose)
+    compile.times = &times;
+  int exitCode = int(Exit::Internal);
+  auto compiled = cfc::compile(module, compile, exitCode);
+  for (auto &[phase, milliseconds] : times)
+    fmt::print(stderr, "{:>9.1f} ms  {}\n", milliseconds, phase);
+  if (mlir::failed(compiled))
+    compiler.fail(exitCode, "the compilation failed");
+  return std::move(*compiled);
+}
+
+BuildOptions cfc::optionsOf(const runtime::Bundle &bundle, BuildOptions options) {
+  options.target = bundle.manifest.target;
+  options.plan = std::string(bundle.planText());
+  if (options.plan.find('\n') == std::string::npos)
+    options.plan += '\n';
+  return options;
+}
+
+std::string cfc::bundleContent(const CompiledGraph &compiled, const std::string &graphText) {
+  std::vector<runtime::SectionContent> sections = {
+      {"manifest", runtime::toJson(compiled.manifest)}, {"graph", graphText}, {"plan", compiled.planText}};
+  for (size_t i = 0; i < compiled.cubins.size(); ++i)
+    sections.push_back({fmt::format("cubin.{}", i), compiled.cubins[i]});
+  return runtime::packBundle(sections);
+}
+
+static std::string planHashOf(const runtime::GraphSpec &graph) {
+  return graph.variants.empty() ? "" : graph.variants.front().planHash;
+}
+
+/// The only graph of a manifest.
+static const runtime::GraphSpec &onlyGraph(const runtime::Manifest &manifest) {
+  if (manifest.graphs.size() != 1)
+    internalError("the manifest has {} graphs", manifest.graphs.size());
+  return manifest.graphs.front();
+}
+
+Program cfc::makeProgram(Compiler &compiler, mlir::ModuleOp module, const BuildOptions &options,
+                         const Device &device) {
+  Program program;
+  program.compiled = build(compiler, module, options, device.isEmulator() ? Stage::Simt : Stage::Cubin);
+  program.graph = onlyGraph(program.compiled->manifest);
+  program.simt = *program.compiled->simt;
+  program.planText = program.compiled->planText;
+  program.planHash = planHashOf(program.graph);
+  if (!device.isEmulator())
+    program.bundle = bundleContent(*program.compiled, moduleText(module));
+  return program;
+}
+
+Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOptions &options,
+                         const Device &device) {
+  if (!source.bundle)
+    return makeProgram(compiler, *source.module, options, device);
+  const runtime::Bundle &bundle = *source.bundle;
+  if (!device.isEmulator()) {
+    Program program;
+    program.graph = bundle.graph("");
+    program.bundle = bundle.data;
+    program.planText = bundle.planText();
+    program.planHash = planHashOf(program.graph);
+    return program;
+  }
+  Program program = makeProgram(compiler, *source.module, optionsOf(bundle, options), device);
+  if (program.compiled->manifest.simtDigest != bundle.manifest.simtDigest)
+    cannotRun(source.path,
+              "was made by another version of the compiler: its program has the digest {}, this cfc makes {} "
+              "of its graph "
+              "and plan; compile the graph again, or run the bundle on a GPU",
+              bundle.manifest.simtDigest, program.compiled->manifest.simtDigest);
+  return program;
+}

@@ -1,0 +1,46 @@
+//===- Build.h - Compiling for the commands -------------------------------===//
+#pragma once
+#include "compiler/pipeline/Pipeline.h"
+#include "tools/lib/Device.h"
+#include "tools/lib/Source.h"
+
+namespace cfc {
+
+/// The options that every command that compiles has.
+struct BuildOptions {
+  std::string target = "sm_90a", machine, plan = "auto", ptxas;
+  std::vector<std::string> sets;
+  bool deterministic = true, verbose = false;
+};
+
+/// Compiles a module up to `last`. Throws Failure, after the diagnostics. With `verbose`, phases and times go
+/// to standard error.
+CompiledGraph build(Compiler &compiler, mlir::ModuleOp module, const BuildOptions &options, Stage last);
+
+/// The options that reproduce what a bundle was made with: its target, its plan.
+BuildOptions optionsOf(const runtime::Bundle &bundle, BuildOptions options);
+
+/// A whole bundle file. `graphText` is the source.
+std::string bundleContent(const CompiledGraph &compiled, const std::string &graphText);
+
+/// A program ready to be loaded on a device.
+struct Program {
+  runtime::GraphSpec graph;
+  std::optional<CompiledGraph> compiled; ///< absent where a bundle's own code runs on a GPU
+  std::string bundle;                    ///< absent on the emulator
+  mlir::ModuleOp simt;
+  std::string planText, planHash;
+
+  Image image() { return {&graph, simt ? &simt : nullptr, bundle}; }
+};
+
+/// What `device` needs to run `source`: a bundle's own code, or a fresh compilation. Checks that a bundle's
+/// graph and plan still give the program that it was made of (3).
+Program makeProgram(Compiler &compiler, const Source &source, const BuildOptions &options,
+                    const Device &device);
+
+/// The same for a graph made from a source's.
+Program makeProgram(Compiler &compiler, mlir::ModuleOp module, const BuildOptions &options,
+                    const Device &device);
+
+} // namespace cfc

@@ -1,0 +1,228 @@
+//===- Cli.cpp - Reading the command line, and the handlers of last resort ===//
+#include "runtime/src/Error.h"
+#include "tools/lib/Commands.h"
+#include "tools/lib/Files.h"
+#include "tools/lib/Suggest.h"
+#include "llvm/Support/ErrorHandling.h"
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/resource.h>
+#include <unistd.h>
+
+using namespace cfc;
+
+static constexpr const char *version = CFC_VERSION;
+
+//===----------------------------------------------------------------------===//
+// Shared options and output
+//===----------------------------------------------------------------------===//
+
+CLI::Option *cfc::addRepeated(CLI::App &command, const std::string &name, std::vector<std::string> &values,
+                              const std::string &help) {
+  // One value each time: `--set a=1 GRAPH` must not swallow the graph.
+  return command.add_option(name, values, help)->allow_extra_args(false)->take_all();
+}
+
+void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
+  command.add_option("--target", options.target, "Instruction set (sm_90a)")->option_text("ARCH");
+  command
+      .add_option("--machine", options.machine,
+                  "Numbers that the planner uses: a name, a description, or this machine")
+      ->option_text("NAME|FILE.json|native");
+  command.add_option("--plan", options.plan, "Plan to use: the best, a file, or one drawn by seed")
+      ->option_text("auto|FILE|random:SEED");
+  addRepeated(command, "--set", options.sets, "A bound or size that the graph leaves open")
+      ->option_text("NAME=VALUE");
+  command.add_flag("--deterministic,!--no-deterministic", options.deterministic,
+                   "Same bits for every plan, variant and run (default)");
+  command.add_option("--ptxas", options.ptxas, "Assembler to use; else $CFC_PTXAS, PATH, /usr/local/cuda")
+      ->option_text("PATH");
+  command.add_flag("-v,--verbose", options.verbose, "Print phases and their times to standard error");
+}
+
+void cfc::addDeviceOption(CLI::App &command, std::string &device) {
+  command
+      .add_option("--device", device,
+                  "Where it runs: a GPU if there is one, a GPU, or the emulator on the CPU")
+      ->option_text("auto|gpu|emu");
+}
+
+void cfc::addInputOptions(CLI::App &command, InputOptions &options) {
+  addRepeated(command, "--input", options.inputs,
+              "A tensor; a cache is NAME.k and NAME.v, [heads, tokens, dim]; \"random\" alone: all that "
+              "nothing else names")
+      ->option_text("NAME=FILE.npy|FILE.safetensors[:KEY]|random[:SEED]");
+  command.add_option("--weights", options.weights, "Tensors by name from a checkpoint")
+      ->option_text("DIR|FILE.safetensors");
+}
+
+void cfc::print(std::string_view text) { writeFile("-", text); }
+
+void Progress::show(const std::string &text) {
+  static const bool person = isatty(2);
+  if (!person)
+    return;
+  fmt::print(stderr, "\r\x1b[K{}", text);
+  std::fflush(stderr);
+  shown = true;
+}
+
+void Progress::clear() {
+  if (shown)
+    fmt::print(stderr, "\r\x1b[K");
+  shown = false;
+}
+
+//===----------------------------------------------------------------------===//
+// Handlers of last resort: exit code 4 and what to report
+//===----------------------------------------------------------------------===//
+
+static std::string commandLine;
+
+static void reportInternal(const char *what) {
+  fmt::print(stderr,
+             "error: internal error: {}\nnote: this is a fault of cfc, not of your input. Please report it "
+             "with the input and "
+             "this line:\nnote: cfc {}: {}\n",
+             what, version, commandLine);
+}
+
+static void onCrash(int signal) {
+  // Little is safe here; the process is lost anyway, and a message is worth more than none.
+  reportInternal(signal == SIGSEGV  ? "invalid memory access or stack overflow"
+                 : signal == SIGFPE ? "arithmetic fault"
+                                    : "aborted");
+  _exit(int(Exit::Internal));
+}
+
+static void onFatalError(void *, const char *reason, bool) {
+  reportInternal(reason);
+  _exit(int(Exit::Internal));
+}
+
+/// Ctrl-C: nothing half-written has a name (writeFile), so there is nothing to remove.
+static void onInterrupt(int signal) {
+  const char text[] = "\ncfc: interrupted\n";
+  [[maybe_unused]] ssize_t ignored = write(2, text, sizeof text - 1);
+  _exit(128 + signal);
+}
+
+static void installSignalHandlers() {
+  struct sigaction interrupt = {};
+  interrupt.sa_handler = onInterrupt;
+  for (int signal : {SIGINT, SIGTERM, SIGHUP})
+    sigaction(signal, &interrupt, nullptr);
+  // A closed pipe is an error of write, which is reported, and no silent death.
+  signal(SIGPIPE, SIG_IGN);
+
+  static char stack[65536]; // a stack overflow leaves none to run a handler on
+  stack_t alternate = {};
+  alternate.ss_sp = stack;
+  alternate.ss_size = sizeof stack;
+  sigaltstack(&alternate, nullptr);
+  struct sigaction action = {};
+  action.sa_handler = onCrash;
+  action.sa_flags = SA_ONSTACK | int(SA_RESETHAND);
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+    sigaction(signal, &action, nullptr);
+  llvm::install_fatal_error_handler(onFatalError);
+  llvm::install_bad_alloc_error_handler(onFatalError);
+}
+
+//===----------------------------------------------------------------------===//
+// The command line
+//===----------------------------------------------------------------------===//
+
+static std::vector<std::string> optionNames(const CLI::App &command) {
+  std::vector<std::string> names;
+  for (const CLI::Option *option : command.get_options())
+    for (const std::string &name : option->get_lnames())
+      names.push_back("--" + name);
+  return names;
+}
+
+/// Says which word was not expected, and which was probably meant.
+static Exit reportUnexpected(const CLI::App &app) {
+  const CLI::App *command = &app;
+  if (auto chosen = app.get_subcommands(); !chosen.empty())
+    command = chosen.front();
+  std::vector<std::string> rest = app.remaining(true);
+  std::string word = rest.empty() ? "" : rest.front();
+  std::string where = command == &app ? "cfc" : "cfc " + command->get_name();
+  if (word.starts_with("-"))
+    fmt::print(stderr, "error: {}: unknown option {}{}\n", where, word,
+               didYouMean(word.substr(0, word.find('=')), optionNames(*command)));
+  else
+    fmt::print(stderr, "error: {}: unexpected argument \"{}\"\n", where, word);
+  fmt::print(stderr, "note: {} --help shows what there is\n", where);
+  return Exit::BadInput;
+}
+
+/// A first word that is no command is refused before CLI11 takes it for something else.
+static void checkCommand(const CLI::App &app, int argc, const char *const *argv) {
+  if (argc < 2 || argv[1][0] == '-')
+    return;
+  std::vector<std::string> names;
+  for (const CLI::App *command : app.get_subcommands([](const CLI::App *) { return true; }))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), argv[1]) == names.end())
+    badInput("", "there is no command \"{}\"{} (cfc --help lists them)", argv[1], didYouMean(argv[1], names));
+}
+
+static Exit runCommand(int argc, const char *const *argv) {
+  CLI::App app("cfc: an ahead-of-time compiler of attention graphs to fused GPU kernels", "cfc");
+  app.set_version_flag("--version", fmt::format("cfc {}", version));
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 done; 1 a check failed; 2 bad usage or input; 3 this target or machine cannot run it;\n"
+      "4 an internal error or a tool that failed; 130 after Ctrl-C.\n\n"
+      "Example:\n  cfc verify templates/graphs/llama2_7b_attention.mlir --device=emu\n");
+  Action action;
+  addCompileCommand(app, action);
+  addRunCommand(app, action);
+  addVerifyCommand(app, action);
+  addExplainCommand(app, action);
+  addInfoCommand(app, action);
+  addMachineCommand(app, action);
+  checkCommand(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ExtrasError &) {
+    return reportUnexpected(app);
+  } catch (const CLI::Success &request) {
+    app.exit(request); // --help and --version
+    return Exit::Done;
+  } catch (const CLI::ParseError &error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return Exit::BadInput;
+  }
+  return action();
+}
+
+int cfc::runCfc(int argc, const char *const *argv) {
+  for (int i = 1; i < argc; ++i)
+    commandLine += (i > 1 ? " " : "") + std::string(argv[i]);
+  installSignalHandlers();
+  try {
+    return int(runCommand(argc, argv));
+  } catch (const Failure &failure) {
+    if (failure.code == Exit::Internal)
+      reportInternal(failure.what());
+    else
+      fmt::print(stderr, "{}\n", failure.what());
+    return int(failure.code);
+  } catch (const runtime::Error &error) {
+    if (error.failure.status == CFC_INTERNAL_ERROR)
+      reportInternal(error.what());
+    else
+      fmt::print(stderr, "error: {}\n", error.what());
+    return error.failure.exitCode();
+  } catch (const std::bad_alloc &) {
+    fmt::print(stderr, "error: this machine has too little memory for it\n");
+    return int(Exit::CannotRun);
+  } catch (const std::exception &error) {
+    reportInternal(error.what());
+    return int(Exit::Internal);
+  }
+}

@@ -1,0 +1,106 @@
+//===- EmulatorDevice.cpp - Programs on the CPU ---------------------------===//
+#include "mlir/IR/BuiltinOps.h"
+#include "runtime/emulator/Emulator.h"
+#include "runtime/src/Tensors.h"
+#include "tools/lib/Device.h"
+#include "tools/lib/Failure.h"
+#include "llvm/Support/raw_ostream.h"
+#include <algorithm>
+#include <cstring>
+
+using namespace cfc;
+
+namespace {
+class EmulatorExecutable : public Executable {
+public:
+  EmulatorExecutable(emu::Memory &memory, const Image &image) : memory(memory), graph(*image.graph) {
+    auto compiled = emu::Program::compile(*image.simt);
+    if (!compiled)
+      internalError("the emulator cannot run this program: {}", llvm::toString(compiled.takeError()));
+    program = std::move(*compiled);
+    tableBytes = runtime::kTableHeaderBytes + runtime::kTableEntryBytes * graph.table.size();
+    table = static_cast<char *>(memory.allocate(tableBytes, 256, "table", /*zeroed=*/true));
+    workspace = static_cast<char *>(
+        memory.allocate(std::max<uint64_t>(graph.workspace.bytes, 1), graph.workspace.align, "workspace"));
+    std::memset(workspace, 0, graph.workspace.zeroBytes);
+  }
+
+  void bind(const std::vector<cfc_tensor> &tensors) override {
+    std::vector<runtime::BoundTensor> bound;
+    for (auto &tensor : runtime::checkTensors(graph, tensors.data(), tensors.size(), /*all=*/true))
+      bound.push_back(*tensor);
+    std::vector<uint64_t> values = runtime::tableValues(graph, bound);
+    std::memcpy(table + runtime::kTableHeaderBytes, values.data(), values.size() * runtime::kTableEntryBytes);
+  }
+
+  void launch(uint64_t seed) override {
+    if (graph.variants.empty())
+      internalError("the graph '{}' has no variant", graph.name);
+    for (const runtime::KernelSpec &kernel : graph.variants.front().kernels) {
+      emu::Options options;
+      options.seed = seed;
+      emu::Report report = program->launch(kernel.name, kernel.clusters, table, workspace, memory, options);
+      if (!report.ok)
+        throw Failure(Exit::CheckFailed, "kernel " + kernel.name,
+                      "the emulator found a fault\n" + text(report));
+      // Every launch leaves the counters as it found them.
+      auto used =
+          std::find_if(workspace, workspace + graph.workspace.zeroBytes, [](char c) { return c != 0; });
+      if (used != workspace + graph.workspace.zeroBytes)
+        throw Failure(
+            Exit::CheckFailed, "kernel " + kernel.name,
+            fmt::format("left a counter at byte {} of the workspace that is not zero", used - workspace));
+    }
+  }
+
+  uint32_t takeStatus() override {
+    uint32_t bits;
+    std::memcpy(&bits, table, sizeof bits);
+    std::memset(table, 0, sizeof bits);
+    return bits;
+  }
+
+private:
+  static std::string text(const emu::Report &report) {
+    std::string result;
+    llvm::raw_string_ostream stream(result);
+    report.print(stream);
+    while (!result.empty() && result.back() == '\n')
+      result.pop_back();
+    return result;
+  }
+
+  emu::Memory &memory;
+  const runtime::GraphSpec &graph;
+  std::unique_ptr<emu::Program> program;
+  size_t tableBytes;
+  char *table, *workspace;
+};
+
+class EmulatorDevice : public Device {
+public:
+  std::string describe() const override { return "the emulator"; }
+  bool isEmulator() const override { return true; }
+  uintptr_t allocate(size_t bytes, size_t align, const std::string &name) override {
+    return reinterpret_cast<uintptr_t>(memory.allocate(std::max<size_t>(bytes, 1), align, name));
+  }
+  void upload(uintptr_t to, const void *from, size_t bytes) override {
+    std::memcpy(reinterpret_cast<void *>(to), from, bytes);
+  }
+  void download(void *to, uintptr_t from, size_t bytes) override {
+    std::memcpy(to, reinterpret_cast<const void *>(from), bytes);
+  }
+  std::optional<std::string> brokenGuard() override {
+    std::string where;
+    return memory.guardsIntact(&where) ? std::nullopt : std::optional(where);
+  }
+  std::unique_ptr<Executable> load(const Image &image) override {
+    return std::make_unique<EmulatorExecutable>(memory, image);
+  }
+
+private:
+  emu::Memory memory;
+};
+} // namespace
+
+std::unique_ptr<Device> cfc::makeEmulatorDevice() { return std::make_unique<EmulatorDevice>(); }

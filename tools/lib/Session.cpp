@@ -1,0 +1,106 @@
+//===- Session.cpp - Tensors in a device, and programs that use them ------===//
+#include "tools/lib/Session.h"
+#include "tools/lib/Failure.h"
+#include <algorithm>
+#include <cstring>
+
+using namespace cfc;
+
+/// Every buffer starts at a multiple of this: at least what any manifest asks for.
+static constexpr size_t bufferAlign = 1024;
+
+DType cfc::dtypeOf(cfc_dtype type) {
+  switch (type) {
+  case CFC_F16:
+    return DType::f16;
+  case CFC_BF16:
+    return DType::bf16;
+  case CFC_F32:
+    return DType::f32;
+  case CFC_I32:
+    return DType::i32;
+  case CFC_I64:
+    return DType::i64;
+  }
+  internalError("unknown element type {} in a manifest", int(type));
+}
+
+DeviceTensors::Buffer &DeviceTensors::buffer(const std::string &name, size_t bytes) {
+  Buffer &buffer = buffers[name];
+  if (!buffer.data || buffer.bytes != bytes) {
+    buffer.data = device.allocate(bytes, bufferAlign, name);
+    buffer.bytes = bytes;
+  }
+  return buffer;
+}
+
+void DeviceTensors::upload(const TensorMap &tensors) {
+  for (auto &[name, tensor] : tensors) {
+    Buffer &target = buffer(name, tensor.bytes());
+    target.shape = tensor.shape;
+    device.upload(target.data, tensor.data(), tensor.bytes());
+  }
+}
+
+std::vector<cfc_tensor> DeviceTensors::bindings(const runtime::GraphSpec &graph) {
+  std::vector<cfc_tensor> result;
+  for (const runtime::TensorSpec &spec : graph.tensors) {
+    cfc_tensor tensor = {};
+    tensor.size = sizeof tensor;
+    tensor.name = spec.name.c_str();
+    tensor.dtype = spec.dtype;
+    if (spec.kind == runtime::TensorKind::KvCache) {
+      Buffer &k = buffers.at(spec.name + ".k"), &v = buffers.at(spec.name + ".v");
+      // [heads, tokens, dim]
+      tensor.k = reinterpret_cast<void *>(k.data);
+      tensor.v = reinterpret_cast<void *>(v.data);
+      tensor.bytes = k.bytes;
+      tensor.capacity = k.shape.at(1);
+      tensor.stride_token = spec.dim * int64_t(runtime::elementBytes(spec.dtype));
+      tensor.stride_head = tensor.capacity * tensor.stride_token;
+    } else {
+      Buffer &data = buffer(spec.name, size_t(runtime::rowOrTensorBytes(spec)));
+      tensor.rank = uint32_t(spec.shape.size());
+      tensor.shape = spec.shape.data();
+      tensor.data = reinterpret_cast<void *>(data.data);
+      tensor.bytes = data.bytes;
+    }
+    result.push_back(tensor);
+  }
+  return result;
+}
+
+void DeviceTensors::poisonResults(const runtime::GraphSpec &graph) {
+  for (const runtime::TensorSpec &spec : graph.tensors) {
+    if (spec.role != runtime::Role::Output)
+      continue;
+    Buffer &target = buffer(spec.name, size_t(runtime::rowOrTensorBytes(spec)));
+    std::vector<uint16_t> pattern(target.bytes / 2 + 1, 0x7ffb);
+    device.upload(target.data, pattern.data(), target.bytes);
+  }
+}
+
+Tensor DeviceTensors::download(const std::string &name, DType type, const std::vector<int64_t> &shape) {
+  Tensor tensor(type, shape);
+  Buffer &source = buffers.at(name);
+  if (source.bytes != tensor.bytes())
+    internalError("the buffer of '{}' has {} bytes, its tensor {}", name, source.bytes, tensor.bytes());
+  device.download(tensor.mutableData(), source.data, tensor.bytes());
+  return tensor;
+}
+
+TensorMap DeviceTensors::outputs(const runtime::GraphSpec &graph) {
+  TensorMap result;
+  for (const runtime::TensorSpec &spec : graph.tensors) {
+    if (spec.role != runtime::Role::Output && spec.role != runtime::Role::InOut)
+      continue;
+    if (spec.kind == runtime::TensorKind::KvCache) {
+      for (const char *part : {".k", ".v"})
+        result[spec.name + part] =
+            download(spec.name + part, dtypeOf(spec.dtype), buffers.at(spec.name + part).shape);
+    } else {
+      result[spec.name] = download(spec.name, dtypeOf(spec.dtype), spec.shape);
+    }
+  }
+  return result;
+}

@@ -1,0 +1,324 @@
+//===- Verify.cpp - Comparing a program with the float64 reference --------===//
+//
+// Two programs run at every length: the graph's own, whose results are
+// compared, and one that returns the taps too. With --deterministic what both
+// return must have the same bits.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/lib/Verify.h"
+#include "compiler/plan/Plan.h"
+#include "dialects/attn/Reference.h"
+#include "tools/lib/Failure.h"
+#include <algorithm>
+#include <cstring>
+
+using namespace cfc;
+
+namespace cfc {
+/// The reference's answer for one case.
+struct ReferenceRun {
+  const TensorMap &inputs;
+  attn::ReferenceResult result;
+};
+} // namespace cfc
+
+bool CaseResult::passed() const {
+  return faults.empty() &&
+         std::all_of(checks.begin(), checks.end(), [](auto &c) { return c.comparison.passed; });
+}
+
+//===----------------------------------------------------------------------===//
+// Programs
+//===----------------------------------------------------------------------===//
+
+Verifier::Verifier(Compiler &compiler, const Source &source, Device &device, VerifyOptions given)
+    : compiler(compiler), source(source), device(device), options(std::move(given)), graph(source.graph()),
+      tensors(device) {
+  if (!graph)
+    badInput(source.path, "holds kernels: verify needs a graph, whose reference says what is right");
+  tapList = options.bisect ? allTaps(graph) : defaultTaps(graph);
+  if (!options.taps.empty())
+    addNamedTaps(tapList, graph, options.taps);
+  plain = makeProgram(compiler, source, options.build, device);
+  makeTapped();
+  makeInputs();
+}
+
+/// The plan's text for a graph that differs in its results only.
+static std::string planFor(const std::string &text, attn::GraphOp graph) {
+  std::string error;
+  auto plan = parsePlan(text, "plan", error);
+  if (!plan)
+    internalError("the plan of the compilation cannot be read: {}", error);
+  plan->hash = graphHash(graph);
+  return plan->print();
+}
+
+void Verifier::makeTapped() {
+  tappedModule = withTaps(graph, tapList);
+  auto tappedGraph = *tappedModule->getOps<attn::GraphOp>().begin();
+  if (tappedGraph.getFunctionType() == graph.getFunctionType())
+    return;
+  BuildOptions build = options.build;
+  if (source.bundle)
+    build.target = source.bundle->manifest.target;
+  build.plan = planFor(plain.planText, tappedGraph);
+  tapped = makeProgram(compiler, *tappedModule, build, device);
+}
+
+//===----------------------------------------------------------------------===//
+// Inputs
+//===----------------------------------------------------------------------===//
+
+/// Positions that every rope table of the graph has.
+static int64_t positionsOf(attn::GraphOp graph) {
+  int64_t positions = INT32_MAX;
+  graph.getBody().walk([&](attn::RopeOp op) {
+    positions = std::min<int64_t>(positions, op.getTable().getType().getDimSize(0));
+  });
+  return positions;
+}
+
+void Verifier::makeInputs() {
+  specs = inputSpecs(source, plain.graph);
+  int64_t bound = INT32_MAX;
+  std::string lengthName;
+  for (const InputSpec &spec : specs)
+    if (spec.role == DataRole::Length) {
+      bound = std::min(bound, spec.bound.value_or(INT32_MAX));
+      lengthName = spec.name;
+    }
+  for (int64_t length : options.lengths) {
+    if (length < 0 || length > bound)
+      badInput("", "--len={}: this graph's lengths go from 0 to {}", length, bound);
+    cases.push_back(length);
+  }
+  bool hasLength = !lengthName.empty();
+  if (!options.lengthsGiven)
+    std::erase_if(cases, [&](int64_t length) { return length > bound; });
+  if (!hasLength)
+    cases = {0}; // nothing depends on a length
+  named = namedInputs(options.inputs);
+  InputOptions inputs = options.inputs;
+  if (std::find(inputs.inputs.begin(), inputs.inputs.end(), "random") == inputs.inputs.end())
+    inputs.inputs.push_back("random");
+  // Rows behind the largest length, so that slots can differ from lengths.
+  fixed = resolveInputs(specs, inputs, {options.seed, 0, *std::max_element(cases.begin(), cases.end()) + 4});
+  if (std::find(named.begin(), named.end(), lengthName) != named.end()) {
+    if (options.lengthsGiven)
+      badInput("", "--len and --input {} both give the lengths", lengthName);
+    cases = {int64_t(fixed.at(lengthName).get(0))};
+  }
+}
+
+TensorMap Verifier::caseInputs(size_t index) const {
+  TensorMap inputs = fixed;
+  int64_t length = cases[index];
+  // In every other case position, slot and length differ, so that none can be taken for another.
+  int64_t shift = index % 2;
+  auto isNamed = [&](const std::string &name) {
+    return std::find(named.begin(), named.end(), name) != named.end();
+  };
+  auto set = [&](const std::string &name, int64_t value) {
+    Tensor tensor(inputs.at(name).type, inputs.at(name).shape);
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.set(i, double(value));
+    inputs.at(name) = tensor;
+  };
+  for (const InputSpec &spec : specs) {
+    if (!spec.isCache() && isNamed(spec.name))
+      continue;
+    if (spec.role == DataRole::Length)
+      set(spec.name, length);
+    else if (spec.role == DataRole::Slot)
+      set(spec.name, length + 2 * shift);
+    else if (spec.role == DataRole::Position)
+      set(spec.name, std::min(length + 3 * shift, positionsOf(graph) - 1));
+    if (!spec.isCache())
+      continue;
+    for (std::string name : {spec.name + ".k", spec.name + ".v"}) {
+      // A copy, because the program appends to it. What lies behind the length must not be read: it is NaN.
+      const Tensor &source = fixed.at(name);
+      Tensor copy(source.type, source.shape);
+      std::memcpy(copy.mutableData(), source.data(), source.bytes());
+      if (!isNamed(name) && !isNamed(spec.name))
+        for (int64_t head = 0; head < source.shape[0]; ++head)
+          std::fill(copy.as<uint16_t>() + (head * source.shape[1] + length) * source.shape[2],
+                    copy.as<uint16_t>() + (head + 1) * source.shape[1] * source.shape[2], uint16_t(0x7ffb));
+      inputs.at(name) = copy;
+    }
+  }
+  return inputs;
+}
+
+static attn::HostTensor hostTensor(const Tensor &tensor) {
+  attn::HostTensor host;
+  host.dtype = *parseElementKind(nameOf(tensor.type));
+  host.shape.assign(tensor.shape.begin(), tensor.shape.end());
+  host.data = tensor.data();
+  return host;
+}
+
+static attn::ReferenceInputs referenceInputs(const std::vector<InputSpec> &specs, const TensorMap &inputs) {
+  attn::ReferenceInputs result;
+  for (const InputSpec &spec : specs) {
+    if (!spec.isCache()) {
+      result.tensors[spec.name] = hostTensor(inputs.at(spec.name));
+      continue;
+    }
+    const Tensor &k = inputs.at(spec.name + ".k"), &v = inputs.at(spec.name + ".v");
+    attn::HostCache cache;
+    cache.k = k.data();
+    cache.v = v.data();
+    cache.capacity = k.shape[1];
+    cache.strideToken = k.shape[2] * int64_t(sizeOf(k.type));
+    cache.strideHead = cache.capacity * cache.strideToken;
+    result.caches[spec.name] = cache;
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Checks
+//===----------------------------------------------------------------------===//
+
+TensorMap Verifier::run(Program &program, std::unique_ptr<Executable> &executable, const TensorMap &inputs,
+                        uint64_t seed, uint32_t &status) {
+  bool first = !executable;
+  TensorMap changing;
+  for (const InputSpec &spec : specs) {
+    if (spec.isCache()) {
+      for (std::string name : {spec.name + ".k", spec.name + ".v"})
+        changing[name] = inputs.at(name);
+    } else if (first || spec.role == DataRole::Length || spec.role == DataRole::Slot ||
+               spec.role == DataRole::Position) {
+      changing[spec.name] = inputs.at(spec.name);
+    }
+  }
+  tensors.upload(changing);
+  if (first) {
+    executable = device.load(program.image());
+    executable->bind(tensors.bindings(program.graph));
+  }
+  tensors.poisonResults(program.graph);
+  executable->launch(seed);
+  status = executable->takeStatus();
+  return tensors.outputs(program.graph);
+}
+
+void Verifier::checkTaps(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
+  for (const Tap &tap : tapList) {
+    auto expected = reference.result.values.find(tap.value);
+    if (expected == reference.result.values.end())
+      internalError("the reference has no value for {}", tap.name);
+    Check check = {tap.name, tap.shape, {}, toleranceFor(tap.type), &tap};
+    check.comparison = compare(expected->second, outputs.at(tap.result), tap.row, tap.byRow, check.tolerance);
+    result.checks.push_back(check);
+  }
+}
+
+/// The elements of one token of a cache, head by head.
+static Tensor rowOf(const Tensor &cache, int64_t slot) {
+  Tensor row(cache.type, {cache.shape[0], cache.shape[2]});
+  size_t bytes = size_t(cache.shape[2]) * sizeOf(cache.type);
+  for (int64_t head = 0; head < cache.shape[0]; ++head)
+    std::memcpy(row.mutableData() + size_t(head) * bytes,
+                cache.data() + size_t(head * cache.shape[1] + slot) * bytes, bytes);
+  return row;
+}
+
+void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
+  std::map<std::string, std::vector<int64_t>> slots; // of each cache
+  for (const attn::AppendedRow &row : reference.result.appended) {
+    if (row.slot < 0)
+      continue;
+    slots[row.cache].push_back(row.slot);
+    for (auto [part, expected] : {std::pair(".k", &row.k), std::pair(".v", &row.v)}) {
+      Tensor found = rowOf(outputs.at(row.cache + part), row.slot);
+      Check check = {
+          fmt::format("{}{} row {}", row.cache, part, row.slot), found.shape, {}, toleranceFor(found.type)};
+      check.comparison = compare(*expected, found, found.shape[1], false, check.tolerance);
+      result.checks.push_back(check);
+    }
+  }
+  for (const InputSpec &spec : specs) {
+    if (!spec.isCache())
+      continue;
+    for (std::string name : {spec.name + ".k", spec.name + ".v"}) {
+      const Tensor &before = reference.inputs.at(name), &after = outputs.at(name);
+      size_t bytes = size_t(before.shape[2]) * sizeOf(before.type);
+      for (int64_t row = 0; row < before.shape[0] * before.shape[1]; ++row) {
+        int64_t token = row % before.shape[1];
+        auto &written = slots[spec.name];
+        if (std::find(written.begin(), written.end(), token) != written.end())
+          continue;
+        if (std::memcmp(before.data() + size_t(row) * bytes, after.data() + size_t(row) * bytes, bytes) !=
+            0) {
+          result.faults.push_back(fmt::format("{}: head {}, token {} changed; nothing should write it", name,
+                                              row / before.shape[1], token));
+          break;
+        }
+      }
+    }
+  }
+}
+
+void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const TensorMap &tappedOutputs,
+                          const ReferenceRun &reference) {
+  unsigned index = 0;
+  for (const runtime::TensorSpec &spec : plain.graph.tensors) {
+    if (spec.role != runtime::Role::Output)
+      continue;
+    const Tensor &found = outputs.at(spec.name);
+    Check check = {spec.name, found.shape, {}, toleranceFor(found.type)};
+    check.comparison =
+        compare(reference.result.results.at(index++), found, found.shape.back(), false, check.tolerance);
+    if (!check.comparison.passed)
+      result.checks.push_back(check);
+    auto other = tappedOutputs.find(spec.name);
+    if (options.build.deterministic && other != tappedOutputs.end() &&
+        std::memcmp(found.data(), other->second.data(), found.bytes()) != 0)
+      result.faults.push_back(fmt::format(
+          "{} has other bits when the graph returns more values; --deterministic forbids it", spec.name));
+  }
+}
+
+static std::string statusText(uint32_t bits) {
+  std::string text;
+  for (auto [bit, name] : {std::pair(1u, "length"), std::pair(2u, "slot"), std::pair(4u, "position")})
+    if (bits & bit)
+      text += (text.empty() ? "" : ", ") + std::string(name);
+  return text.empty() ? "nothing" : text;
+}
+
+CaseResult Verifier::check(size_t index) {
+  CaseResult result;
+  result.length = cases[index];
+  TensorMap inputs = caseInputs(index);
+  auto evaluated = attn::evaluate(graph, referenceInputs(specs, inputs));
+  if (mlir::failed(evaluated))
+    compiler.fail(int(Exit::BadInput), "the reference cannot evaluate this graph");
+  ReferenceRun reference = {inputs, std::move(*evaluated)};
+
+  uint64_t seed = options.seed + index;
+  uint32_t status = 0;
+  TensorMap tappedOutputs;
+  bool hasTapped = bool(tapped.simt) || !tapped.bundle.empty();
+  if (hasTapped) {
+    tappedOutputs = run(tapped, tappedExecutable, inputs, seed, status);
+    checkTaps(result, tappedOutputs, reference);
+    checkRows(result, tappedOutputs, reference);
+  }
+  TensorMap outputs = run(plain, plainExecutable, inputs, seed, status);
+  if (!hasTapped) {
+    checkTaps(result, outputs, reference);
+    checkRows(result, outputs, reference);
+  }
+  checkPlain(result, outputs, tappedOutputs, reference);
+  if (status != reference.result.status)
+    result.faults.push_back(fmt::format("the status word says out of bound: {}; it should say {}",
+                                        statusText(status), statusText(reference.result.status)));
+  if (auto broken = device.brokenGuard())
+    result.faults.push_back("the program wrote outside of its buffers: " + *broken);
+  return result;
+}

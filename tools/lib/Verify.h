@@ -1,0 +1,76 @@
+//===- Verify.h - Comparing a program with the float64 reference ----------===//
+#pragma once
+#include "tools/lib/Build.h"
+#include "tools/lib/Compare.h"
+#include "tools/lib/Session.h"
+#include "tools/lib/Taps.h"
+#include <optional>
+
+namespace cfc {
+
+struct VerifyOptions {
+  std::vector<int64_t> lengths; ///< tokens in the cache, one case each
+  bool lengthsGiven = false;    ///< by --len
+  std::string taps;             ///< of --tap
+  bool bisect = false;
+  uint64_t seed = 0;
+  InputOptions inputs;
+  BuildOptions build;
+};
+
+/// One comparison of one case.
+struct Check {
+  std::string name; ///< "%y", "cache.k row 5"
+  std::vector<int64_t> shape;
+  Comparison comparison;
+  Tolerance tolerance;
+  const Tap *tap = nullptr; ///< null for rows of a cache
+};
+
+/// What was found at one length.
+struct CaseResult {
+  int64_t length = 0;
+  std::vector<Check> checks;
+  std::vector<std::string> faults; ///< what changed that should not have, a wrong status, differing bits
+  bool passed() const;
+};
+
+/// Runs a graph on a device, length by length.
+class Verifier {
+public:
+  Verifier(Compiler &compiler, const Source &source, Device &device, VerifyOptions options);
+
+  /// The lengths to check: those of the options, or the one that the inputs give.
+  const std::vector<int64_t> &lengths() const { return cases; }
+  const Program &program() const { return plain; }
+  const std::vector<Tap> &taps() const { return tapList; }
+  CaseResult check(size_t index);
+
+private:
+  void makeTapped();
+  void makeInputs();
+  TensorMap caseInputs(size_t index) const;
+  TensorMap run(Program &program, std::unique_ptr<Executable> &executable, const TensorMap &inputs,
+                uint64_t seed, uint32_t &status);
+  void checkRows(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);
+  void checkTaps(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);
+  void checkPlain(CaseResult &result, const TensorMap &outputs, const TensorMap &tapped,
+                  const struct ReferenceRun &reference);
+
+  Compiler &compiler;
+  const Source &source;
+  Device &device;
+  VerifyOptions options;
+  attn::GraphOp graph;
+  std::vector<Tap> tapList;
+  Program plain, tapped;
+  mlir::OwningOpRef<mlir::ModuleOp> tappedModule;
+  std::vector<InputSpec> specs;
+  TensorMap fixed; ///< inputs that are the same in every case, and caches
+  std::vector<int64_t> cases;
+  std::vector<std::string> named; ///< inputs that the user gave
+  DeviceTensors tensors;
+  std::unique_ptr<Executable> plainExecutable, tappedExecutable;
+};
+
+} // namespace cfc

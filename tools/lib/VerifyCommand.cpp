@@ -1,0 +1,174 @@
+//===- VerifyCommand.cpp - cfc verify -------------------------------------===//
+#include "tools/lib/Commands.h"
+#include "tools/lib/Verify.h"
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+using namespace cfc;
+
+namespace {
+struct VerifyArguments {
+  std::string source, device = "auto", lengths;
+  bool json = false;
+  VerifyOptions verify;
+};
+} // namespace
+
+static std::vector<int64_t> parseLengths(const std::string &text) {
+  std::vector<int64_t> lengths;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    int64_t value = 0;
+    auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (error != std::errc() || stop != text.data() + end || value < 0)
+      badInput("", "--len={}: expected lengths such as 0,1,37,4096", text);
+    lengths.push_back(value);
+    begin = end + 1;
+  }
+  return lengths;
+}
+
+static std::string checkText(const Check &check) {
+  const Comparison &c = check.comparison;
+  std::string text =
+      fmt::format("  {:<16} relative L2 {:.1e} (limit {:.0e})  largest {:.1e} (limit {:.0e})  {}\n",
+                  check.name, c.relativeL2, check.tolerance.relativeL2, c.largest, check.tolerance.element,
+                  c.passed ? "ok" : "MISMATCH");
+  if (!c.passed && c.worst >= 0)
+    text += fmt::format("  {:<16} worst at {}: expected {:.6g}, found {:.6g}\n", "",
+                        indexText(c.worst, check.shape), c.expected, c.found);
+  return text;
+}
+
+static std::string caseText(const CaseResult &result) {
+  std::string text = fmt::format("length {}:\n", result.length);
+  for (const Check &check : result.checks)
+    text += checkText(check);
+  for (const std::string &fault : result.faults)
+    text += fmt::format("  {}\n", fault);
+  return text;
+}
+
+/// The first operation, in the order of the graph, whose value is wrong.
+static const Check *firstWrong(const std::vector<CaseResult> &results) {
+  const Check *first = nullptr;
+  for (const CaseResult &result : results)
+    for (const Check &check : result.checks) {
+      if (check.comparison.passed || !check.tap)
+        continue;
+      mlir::Operation *op = check.tap->value.getDefiningOp();
+      if (!first || op->isBeforeInBlock(first->tap->value.getDefiningOp()))
+        first = &check;
+    }
+  return first;
+}
+
+static std::string bisectText(const std::vector<CaseResult> &results) {
+  const Check *first = firstWrong(results);
+  if (!first)
+    return "bisect: no operation differs\n";
+  mlir::Operation *op = first->tap->value.getDefiningOp();
+  const Comparison &c = first->comparison;
+  return fmt::format("bisect: the first operation that differs is {} ({}) at {}\n"
+                     "bisect: its worst element is {}: expected {:.6g}, found {:.6g}\n",
+                     op->getName().getStringRef().str(), first->name, locationText(op),
+                     c.worst < 0 ? "none" : indexText(c.worst, first->shape), c.expected, c.found);
+}
+
+static nlohmann::ordered_json checkJson(const Check &check) {
+  const Comparison &c = check.comparison;
+  nlohmann::ordered_json json = {{"name", check.name},
+                                 {"relative_l2", c.relativeL2},
+                                 {"relative_l2_limit", check.tolerance.relativeL2},
+                                 {"largest", c.largest},
+                                 {"largest_limit", check.tolerance.element},
+                                 {"passed", c.passed}};
+  if (c.worst >= 0)
+    json.update(
+        {{"worst_index", indexText(c.worst, check.shape)}, {"expected", c.expected}, {"found", c.found}});
+  return json;
+}
+
+static std::string jsonText(const std::string &device, const Verifier &verifier,
+                            const std::vector<CaseResult> &results, bool passed, bool bisect) {
+  nlohmann::ordered_json json = {
+      {"device", device}, {"plan", verifier.program().planHash}, {"passed", passed}};
+  for (const CaseResult &result : results) {
+    nlohmann::ordered_json entry = {
+        {"length", result.length}, {"passed", result.passed()}, {"faults", result.faults}};
+    for (const Check &check : result.checks)
+      entry["checks"].push_back(checkJson(check));
+    json["cases"].push_back(entry);
+  }
+  if (const Check *first = bisect ? firstWrong(results) : nullptr) {
+    json["first_wrong"] = checkJson(*first);
+    json["first_wrong"]["location"] = locationText(first->tap->value.getDefiningOp());
+  }
+  return json.dump(2) + "\n";
+}
+
+static Exit verifyCommand(VerifyArguments arguments) {
+  DeviceChoice choice = parseDeviceChoice(arguments.device);
+  arguments.verify.lengthsGiven = !arguments.lengths.empty();
+  arguments.verify.lengths = parseLengths(arguments.lengths.empty() ? "0,1,37,130" : arguments.lengths);
+  Compiler compiler;
+  Source source = readSource(compiler, arguments.source);
+  std::string why;
+  std::string target = source.bundle ? source.bundle->manifest.target : arguments.verify.build.target;
+  std::unique_ptr<Device> device = openDevice(choice, target, why);
+  if (!arguments.json)
+    print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
+
+  Verifier verifier(compiler, source, *device, arguments.verify);
+  if (!arguments.json)
+    print(fmt::format("plan: {}\n", verifier.program().planHash));
+  std::vector<CaseResult> results;
+  bool passed = true;
+  size_t comparisons = 0;
+  for (size_t i = 0; i < verifier.lengths().size(); ++i) {
+    Progress progress;
+    progress.show(
+        fmt::format("length {} ({} of {})", verifier.lengths()[i], i + 1, verifier.lengths().size()));
+    results.push_back(verifier.check(i));
+    passed &= results.back().passed();
+    comparisons += results.back().checks.size();
+    if (!arguments.json) {
+      progress.clear();
+      print(caseText(results.back()));
+    }
+  }
+  if (arguments.json) {
+    print(jsonText(device->describe(), verifier, results, passed, arguments.verify.bisect));
+    return passed ? Exit::Done : Exit::CheckFailed;
+  }
+  if (arguments.verify.bisect)
+    print(bisectText(results));
+  print(passed ? fmt::format("verified: {} comparisons at {} length{}; nothing else was written\n",
+                             comparisons, results.size(), results.size() == 1 ? "" : "s")
+               : "MISMATCH\n");
+  return passed ? Exit::Done : Exit::CheckFailed;
+}
+
+void cfc::addVerifyCommand(CLI::App &app, Action &action) {
+  auto arguments = std::make_shared<VerifyArguments>();
+  CLI::App *command = app.add_subcommand("verify", "Compare a graph or bundle with its float64 reference");
+  command->add_option("SOURCE", arguments->source, "A graph or a bundle")
+      ->required()
+      ->option_text("GRAPH|BUNDLE");
+  addDeviceOption(*command, arguments->device);
+  command->add_option("--len", arguments->lengths, "Tokens in the cache, one case each (0,1,37,130)")
+      ->option_text("N,N,…");
+  command->add_option("--tap", arguments->verify.taps, "Compare these values too")->option_text("%a,%b");
+  command->add_flag("--bisect", arguments->verify.bisect, "Compare every value; name the first that differs");
+  command
+      ->add_option("--seed", arguments->verify.seed,
+                   "Seed of random inputs and of the emulator's order of threads (0)")
+      ->option_text("N");
+  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  addInputOptions(*command, arguments->verify.inputs);
+  addBuildOptions(*command, arguments->verify.build);
+  command->footer(
+      "Example:\n  cfc verify templates/graphs/llama2_7b_attention.mlir --device=emu --len=0,1,127,1000\n"
+      "  cfc verify block.mlir --plan=random:7 --bisect");
+  command->callback([arguments, &action] { action = [arguments] { return verifyCommand(*arguments); }; });
+}
