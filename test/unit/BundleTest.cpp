@@ -1,5 +1,6 @@
 // Bundles: the round trip, and that nothing damaged, newer or lying gets through.
 #include "RuntimeFixture.h"
+#include "Scratch.h"
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
@@ -36,17 +37,10 @@ template <class Change> Failure failureWith(Change &&change) {
   return failureOf(packBundle(sectionsWith(json.dump())));
 }
 
-/// A folder of its own, removed at the end.
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "cfc-bundle-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string operator/(const char *file) const { return (path / file).string(); }
-  size_t files() const { return std::distance(fs::directory_iterator(path), fs::directory_iterator()); }
-};
+/// How many files and folders a folder holds.
+size_t count(const Scratch &folder) {
+  return std::distance(fs::directory_iterator(folder.folder), fs::directory_iterator());
+}
 
 std::string contentOf(const std::string &path) {
   std::ifstream in(path, std::ios::binary);
@@ -226,8 +220,8 @@ TEST_CASE("the description shows all of the manifest") {
 }
 
 TEST_CASE("files are written in one step") {
-  Folder folder;
-  std::string path = folder / "a.cfk";
+  Scratch folder;
+  std::string path = folder.path("a.cfk");
   REQUIRE_FALSE(writeBundle(path, smallSections()));
   CHECK(contentOf(path) == packed());
   CHECK(looksLikeBundle(path));
@@ -236,23 +230,23 @@ TEST_CASE("files are written in one step") {
   REQUIRE_FALSE(writeFileAtomically(path, "shorter"));
   CHECK(contentOf(path) == "shorter");
   CHECK_FALSE(looksLikeBundle(path));
-  CHECK(folder.files() == 1);
+  CHECK(count(folder) == 1);
 
   SECTION("through a link, which stays one") {
-    fs::create_symlink("a.cfk", folder.path / "link");
-    REQUIRE_FALSE(writeFileAtomically(folder / "link", "through"));
+    fs::create_symlink("a.cfk", folder.path("link"));
+    REQUIRE_FALSE(writeFileAtomically(folder.path("link"), "through"));
     CHECK(contentOf(path) == "through");
-    CHECK(fs::is_symlink(folder.path / "link"));
+    CHECK(fs::is_symlink(folder.path("link")));
   }
   SECTION("errors leave nothing behind") {
-    CHECK_THAT(writeFileAtomically(folder.path.string(), "x")->message, Contains("directory"));
-    CHECK(writeFileAtomically(folder / "none/b.cfk", "x")->status == CFC_FILE_ERROR);
-    CHECK(writeFileAtomically(folder / "slash/", "x")->status == CFC_FILE_ERROR);
+    CHECK_THAT(writeFileAtomically(folder.folder, "x")->message, Contains("directory"));
+    CHECK(writeFileAtomically(folder.path("none/b.cfk"), "x")->status == CFC_FILE_ERROR);
+    CHECK(writeFileAtomically(folder.path("slash/"), "x")->status == CFC_FILE_ERROR);
     CHECK(writeFileAtomically("", "x")->status == CFC_FILE_ERROR);
     CHECK_THAT(writeFileAtomically("/dev/full", std::string(1 << 20, 'x'))->message, Contains("No space"));
     CHECK_FALSE(writeFileAtomically("/dev/null", "x"));
     CHECK(fs::is_character_file("/dev/null"));
-    CHECK(folder.files() == 1);
+    CHECK(count(folder) == 1);
   }
   SECTION("a write that fails half way keeps the old file") {
     rlimit old;
@@ -266,19 +260,19 @@ TEST_CASE("files are written in one step") {
     REQUIRE(result);
     CHECK(result->exitCode() == 2);
     CHECK(contentOf(path) == "shorter");
-    CHECK(folder.files() == 1);
+    CHECK(count(folder) == 1);
   }
 }
 
 TEST_CASE("files that cannot be read say why") {
-  Folder folder;
+  Scratch folder;
   Failure failure;
-  CHECK_FALSE(readBundle(folder / "none.cfk", failure));
+  CHECK_FALSE(readBundle(folder.path("none.cfk"), failure));
   CHECK_THAT(failure.message, Contains("none.cfk") && Contains("No such file"));
-  CHECK_FALSE(readBundle(folder.path.string(), failure));
+  CHECK_FALSE(readBundle(folder.folder, failure));
   CHECK_THAT(failure.message, Contains("is a directory"));
-  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK_FALSE(readBundle(folder / "pipe", failure)); // and does not wait for a writer
+  REQUIRE(::mkfifo(folder.path("pipe").c_str(), 0600) == 0);
+  CHECK_FALSE(readBundle(folder.path("pipe"), failure)); // and does not wait for a writer
   CHECK(failure.status == CFC_FILE_ERROR);
 }
 

@@ -155,7 +155,7 @@ void fillModules(Driver &table) {
   table.cuModuleGetFunction = [](CUfunction *function, CUmodule module, const char *name) {
     auto lock = enter("cuModuleGetFunction");
     auto &functions = *reinterpret_cast<std::map<std::string, FakeFunction> *>(module);
-    *function = reinterpret_cast<CUfunction>(&(functions[name] = {name}));
+    *function = reinterpret_cast<CUfunction>(&functions.try_emplace(name, FakeFunction{name}).first->second);
     return 0;
   };
   table.cuFuncGetAttribute = functionAttribute;

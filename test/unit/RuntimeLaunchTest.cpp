@@ -1,6 +1,8 @@
 // The C interface from launching on: order and sizes, rebinding in stream order, devices, threads, the sticky
 // word.
 #include "RuntimeHost.h"
+#include "Scratch.h"
+#include "templates/embed/cpp/cfc.hpp"
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -298,4 +300,21 @@ TEST_CASE("threads share a bundle and a binding") {
   CHECK(failures == 0);
   CHECK(fake->modulesLoaded == 2);
   CHECK(fake->launches.size() == 8u * 20 * 4);
+}
+
+TEST_CASE("the C++ layer throws what the C interface says") {
+  FakeDriver fake;
+  Tensors tensors;
+  Workspace workspace;
+  CHECK_THROWS_WITH(cfc_embed::Bundle("/nowhere/a.cfk"), Contains("/nowhere/a.cfk: No such file"));
+  Scratch scratch;
+  std::string path = scratch.path("a.cfk");
+  REQUIRE_FALSE(writeBundle(path, smallSections()));
+  cfc_embed::Bundle bundle(path.c_str());
+  CHECK(bundle.workspaceBytes() == 1024);
+  CHECK_THROWS_AS(bundle.bind({}), cfc_embed::Error);
+  cfc_embed::Binding binding = bundle.bind(tensors.list);
+  binding.launch(workspace.args.workspace, 1024, nullptr);
+  CHECK(binding.deviceStatus(nullptr) == 0);
+  CHECK(fake->launches.size() == 2);
 }

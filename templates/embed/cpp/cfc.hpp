@@ -1,0 +1,123 @@
+//===- cfc.hpp - The cfc runtime for C++ ------------------------*- C++ -*-===//
+//
+// A thin layer over cfc/runtime.h: handles that close themselves, failures as exceptions. Copy it into an
+// engine and change it as needed. C++17; needs no CUDA headers.
+//
+//===----------------------------------------------------------------------===//
+#ifndef CFC_HPP
+#define CFC_HPP
+
+#include <cfc/runtime.h>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace cfc_embed {
+
+/// A failed call. status() tells bad input from what this machine cannot run.
+class Error : public std::runtime_error {
+public:
+  explicit Error(cfc_status status) : std::runtime_error(cfc_last_error()), code(status) {}
+  cfc_status status() const { return code; }
+
+private:
+  cfc_status code;
+};
+
+inline void check(cfc_status status) {
+  if (status != CFC_OK)
+    throw Error(status);
+}
+
+/// A struct of the runtime with its size filled in and all else zero.
+template <class T> T make() {
+  T value{};
+  value.size = sizeof value;
+  return value;
+}
+
+/// An operand or result: row-major elements at a device pointer. `shape` must outlive the call that uses it.
+inline cfc_tensor tensor(const char *name, cfc_dtype dtype, const std::vector<int64_t> &shape, void *data) {
+  cfc_tensor result = make<cfc_tensor>();
+  result.name = name;
+  result.dtype = dtype;
+  result.rank = uint32_t(shape.size());
+  result.shape = shape.data();
+  result.data = data;
+  return result;
+}
+
+/// A KV cache of two buffers. Strides in bytes, capacity in tokens.
+inline cfc_tensor cache(const char *name, cfc_dtype dtype, void *k, void *v, int64_t strideHead,
+                        int64_t strideToken, int64_t capacity) {
+  cfc_tensor result = make<cfc_tensor>();
+  result.name = name;
+  result.dtype = dtype;
+  result.k = k;
+  result.v = v;
+  result.stride_head = strideHead;
+  result.stride_token = strideToken;
+  result.capacity = capacity;
+  return result;
+}
+
+/// One layer's buffers on one device.
+class Binding {
+public:
+  explicit Binding(cfc_binding *handle) : handle(handle, cfc_unbind) {}
+
+  void launch(void *workspace, size_t bytes, CUstream stream) const {
+    cfc_launch_args args = make<cfc_launch_args>();
+    args.workspace = workspace;
+    args.workspace_bytes = bytes;
+    check(cfc_launch(handle.get(), &args, stream));
+  }
+
+  void rebind(const std::vector<cfc_tensor> &tensors, CUstream stream) {
+    check(cfc_rebind(handle.get(), tensors.data(), tensors.size(), stream));
+  }
+
+  /// The CFC_DEVICE_… bits; waits for the stream.
+  uint32_t deviceStatus(CUstream stream, bool clear = false) const {
+    cfc_device_status status = make<cfc_device_status>();
+    status.flags = clear ? CFC_DEVICE_STATUS_CLEAR : 0;
+    check(cfc_device_status_get(handle.get(), stream, &status));
+    return status.bits;
+  }
+
+private:
+  std::unique_ptr<cfc_binding, void (*)(cfc_binding *)> handle;
+};
+
+/// A loaded bundle; threads may share it.
+class Bundle {
+public:
+  explicit Bundle(const char *path) : handle(load(path), cfc_unload) {}
+
+  /// Bytes of workspace that a launch needs, at this alignment.
+  size_t workspaceBytes(size_t *align = nullptr, const char *graph = nullptr) const {
+    size_t bytes = 0;
+    check(cfc_workspace_size(handle.get(), graph, nullptr, &bytes, align));
+    return bytes;
+  }
+
+  /// Every operand and result, once, in any order.
+  Binding bind(const std::vector<cfc_tensor> &tensors, const char *graph = nullptr) const {
+    cfc_binding *binding = nullptr;
+    check(cfc_bind(handle.get(), graph, tensors.data(), tensors.size(), nullptr, &binding));
+    return Binding(binding);
+  }
+
+private:
+  static cfc_bundle *load(const char *path) {
+    cfc_bundle *bundle = nullptr;
+    check(cfc_load(path, nullptr, &bundle));
+    return bundle;
+  }
+  std::unique_ptr<cfc_bundle, void (*)(cfc_bundle *)> handle;
+};
+
+} // namespace cfc_embed
+
+#endif // CFC_HPP

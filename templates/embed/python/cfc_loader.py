@@ -1,0 +1,164 @@
+"""Runs a bundle of `cfc compile` on torch tensors, through libcfc_runtime.
+
+    bundle = Bundle("llama2_7b_attention.cfk")
+    binding = bundle.bind({"x": x, "w_q": w_q, ..., "cache": (k, v), "result0": out})
+    workspace = bundle.workspace(device)          # one a stream
+    binding.launch(workspace)                     # on torch's current stream; may be captured in a CUDA graph
+
+A KV cache is a pair of tensors [heads, capacity, dim] whose last dimension is contiguous; use .transpose() for
+caches that keep tokens outermost. Errors of the runtime are raised as CfcError with its message.
+"""
+import ctypes
+import json
+import os
+
+import torch
+
+_DTYPES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 3, torch.int32: 4, torch.int64: 5}
+_P, _U32, _U64, _I64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
+
+
+class CfcError(RuntimeError):
+    """A failed call. `exit_code` is 2 for bad input, 3 for what this machine cannot run, 4 for other failures."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status, self.exit_code = status, status >> 4
+
+
+class _Struct(ctypes.Structure):
+    """Fills in `size`, the first field of every struct of the runtime."""
+
+    def __init__(self, **fields):
+        super().__init__(size=ctypes.sizeof(type(self)), **fields)
+
+
+class _Tensor(_Struct):
+    _fields_ = [("size", _U64), ("name", ctypes.c_char_p), ("dtype", _U32), ("rank", _U32), ("shape", ctypes.POINTER(_I64)),
+                ("data", _P), ("bytes", _U64), ("k", _P), ("v", _P), ("stride_head", _I64), ("stride_token", _I64),
+                ("capacity", _I64)]
+
+
+class _BindOptions(_Struct):
+    _fields_ = [("size", _U64), ("plan_hash", ctypes.c_char_p), ("max_sms", _U32), ("flags", _U32),
+                ("device", ctypes.c_int32), ("reserved", _U32)]
+
+
+class _LaunchArgs(_Struct):
+    _fields_ = [("size", _U64), ("workspace", _P), ("workspace_bytes", _U64)]
+
+
+class _DeviceStatus(_Struct):
+    _fields_ = [("size", _U64), ("flags", _U32), ("bits", _U32)]
+
+
+class _Library:
+    """The functions of libcfc_runtime; a failed one raises CfcError."""
+
+    def __init__(self, path):
+        self._lib = ctypes.CDLL(path)
+        self._lib.cfc_last_error.restype = ctypes.c_char_p
+        for name in ("cfc_unload", "cfc_unbind"):
+            getattr(self._lib, name).argtypes, getattr(self._lib, name).restype = [_P], None
+
+    def __getattr__(self, name):
+        function = getattr(self._lib, "cfc_" + name)
+
+        def call(*arguments):
+            status = function(*arguments)
+            if status:
+                raise CfcError(status, self._lib.cfc_last_error().decode())
+
+        return call if function.restype is ctypes.c_int else function
+
+
+def _stream(device):
+    return _P(torch.cuda.current_stream(device).cuda_stream)
+
+
+def _describe(name, value):
+    """The runtime's view of a tensor or of a cache's (k, v), and the strides and pointers in it."""
+    first = value[0] if isinstance(value, tuple) else value
+    if first.dtype not in _DTYPES:
+        raise TypeError(f"tensor '{name}': cfc has no type for {first.dtype}")
+    item = _Tensor(name=name.encode(), dtype=_DTYPES[first.dtype])
+    if isinstance(value, tuple):
+        k, v = value
+        if k.dim() != 3 or k.shape != v.shape or k.stride() != v.stride() or k.dtype != v.dtype or k.stride(2) != 1:
+            raise ValueError(f"cache '{name}': k and v must be alike, [heads, capacity, dim], dim contiguous")
+        item.k, item.v, item.capacity = k.data_ptr(), v.data_ptr(), k.shape[1]
+        item.stride_head, item.stride_token = (k.stride(i) * k.element_size() for i in (0, 1))
+        return item
+    if not value.is_contiguous():
+        raise ValueError(f"tensor '{name}' is not contiguous")
+    item.rank, item.shape = value.dim(), (_I64 * max(value.dim(), 1))(*value.shape)
+    item.data, item.bytes = value.data_ptr(), value.numel() * value.element_size()
+    return item
+
+
+def _array(tensors):
+    return (_Tensor * len(tensors))(*(_describe(name, value) for name, value in tensors.items()))
+
+
+class Bundle:
+    """A loaded bundle. `manifest` is its manifest as a dict."""
+
+    def __init__(self, path, library=os.environ.get("CFC_RUNTIME", "libcfc_runtime.so.1")):
+        self._lib, self._handle = _Library(library), _P()
+        self._lib.load(os.fsencode(path), None, ctypes.byref(self._handle))
+        text = ctypes.c_char_p()
+        self._lib.bundle_manifest(self._handle, ctypes.byref(text))
+        self.manifest = json.loads(text.value)
+
+    def bind(self, tensors, graph=None, max_sms=0):
+        """Binds every operand and result of `graph` (None: the only one), all on one device, by name."""
+        return Binding(self, tensors, graph, max_sms)
+
+    def workspace(self, device, graph=None):
+        """A workspace, ready for launches on the current stream of `device`."""
+        size, align = ctypes.c_size_t(), ctypes.c_size_t()
+        name = graph.encode() if graph else None
+        self._lib.workspace_size(self._handle, name, None, ctypes.byref(size), ctypes.byref(align))
+        memory = torch.empty(size.value + align.value, dtype=torch.uint8, device=device)
+        start = -memory.data_ptr() % align.value
+        memory = memory[start:start + size.value]
+        self._lib.workspace_init(_P(memory.data_ptr()), ctypes.c_size_t(size.value), _stream(device))
+        return memory
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self._lib.unload(self._handle)
+
+
+class Binding:
+    """The buffers of one graph on one device. Keeps its tensors alive."""
+
+    def __init__(self, bundle, tensors, graph, max_sms):
+        self._lib, self._handle, self._tensors = bundle._lib, _P(), dict(tensors)
+        first = next(iter(tensors.values()), None)
+        self.device = (first[0] if isinstance(first, tuple) else first).device
+        options = _BindOptions(max_sms=max_sms, flags=1, device=self.device.index)
+        torch.cuda.current_stream(self.device)  # makes sure that torch has opened the device
+        self._lib.bind(bundle._handle, graph.encode() if graph else None, _array(tensors), ctypes.c_size_t(len(tensors)),
+                       ctypes.byref(options), ctypes.byref(self._handle))
+
+    def launch(self, workspace):
+        """Starts the kernels on torch's current stream of the binding's device."""
+        args = _LaunchArgs(workspace=workspace.data_ptr(), workspace_bytes=workspace.numel())
+        self._lib.launch(self._handle, ctypes.byref(args), _stream(self.device))
+
+    def rebind(self, tensors):
+        """Replaces the named tensors in stream order; captured graphs see it. The old ones may still be in use by
+        work that was launched before: keep them until it is done."""
+        self._lib.rebind(self._handle, _array(tensors), ctypes.c_size_t(len(tensors)), _stream(self.device))
+        self._tensors.update(tensors)
+
+    def status(self, clear=False):
+        """Waits, then gives the sticky bits: 1 a length, 2 a slot, 4 a position was out of its bound."""
+        status = _DeviceStatus(flags=1 if clear else 0)
+        self._lib.device_status_get(self._handle, _stream(self.device), ctypes.byref(status))
+        return status.bits
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self._lib.unbind(self._handle)
