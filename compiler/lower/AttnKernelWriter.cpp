@@ -1,0 +1,203 @@
+//===- AttnKernelWriter.cpp - Structure and values of one kernel ------------===//
+//
+// A kernel has up to three places: the prologue (full values), the body of its
+// items (slices) and the regions of its finishes. Operations are written in
+// graph order; what only reads memory or adds and rotates such values is
+// written where a form of it is first wanted.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/AttnKernelWriter.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::kernel;
+
+static constexpr StringLiteral kPart = "part";
+
+KernelWriter::KernelWriter(attn::GraphOp graph, size_t index, const KernelShape &shape, const Plan &plan,
+                           const MemoryMap &memory)
+    : context(graph.getContext()), graph(graph), index(index), shape(shape), plan(plan),
+      kernelPlan(plan.kernels[index]), map(memory), axis(shape.getHeads() ? "head" : "rows"),
+      prologue(context), body(context) {}
+
+FuncOp KernelWriter::write(OpBuilder &builder) {
+  open(builder);
+  for (Operation *op : shape.getOps())
+    writeOp(op);
+  close();
+  return func;
+}
+
+//===-- Structure -------------------------------------------------------------===//
+
+/// The function with its axes, an empty prologue and an empty loop over items.
+void KernelWriter::open(OpBuilder &builder) {
+  Builder b(context);
+  Location loc = graph.getLoc();
+  auto axisOf = [&](StringRef name, int64_t size, Level level) -> Attribute {
+    return AxisAttr::get(context, b.getStringAttr(name), size, level);
+  };
+  SmallVector<Attribute> axes;
+  if (shape.hasItems())
+    axes.push_back(axisOf(axis, itemsOf(shape, kernelPlan), Level::Grid));
+  axes.push_back(axisOf(kPart, kernelPlan.part, Level::Cta));
+  axes.push_back(axisOf("warp", kernelPlan.warps, Level::Warp));
+  auto choices =
+      b.getDictionaryAttr({b.getNamedAttr("ctas_per_sm", b.getI64IntegerAttr(kernelPlan.ctasPerSm)),
+                           b.getNamedAttr("ring_stages", b.getI64IntegerAttr(kernelPlan.ringStages)),
+                           b.getNamedAttr("tile_columns", b.getI64IntegerAttr(kernelPlan.tileColumns))});
+  std::string name = (graph.getSymName() + "_k" + Twine(index)).str();
+  func = FuncOp::create(builder, loc, b.getStringAttr(name), TypeAttr::get(b.getFunctionType({}, {})),
+                        ArrayAttr(), ArrayAttr(), b.getArrayAttr(axes), choices);
+  Block *entry = &func.getBody().emplaceBlock();
+  prologue.setInsertionPointToEnd(entry);
+  auto end = ReturnOp::create(prologue, loc);
+  prologue.setInsertionPoint(end);
+  if (!shape.hasItems())
+    return;
+  auto items = ForItemsOp::create(prologue, loc, axis);
+  prologue.setInsertionPoint(items);
+  Block *block = &items.getBody().emplaceBlock();
+  item = block->addArgument(ItemType::get(context), loc);
+  body.setInsertionPointToEnd(block);
+  body.setInsertionPoint(YieldOp::create(body, loc));
+}
+
+/// The arguments are known now.
+void KernelWriter::close() {
+  Builder b(context);
+  SmallVector<Type> types(func.getBody().front().getArgumentTypes());
+  func.setFunctionTypeAttr(TypeAttr::get(b.getFunctionType(types, {})));
+  func.setArgAttrsAttr(b.getArrayAttr(argAttrs));
+}
+
+OpBuilder &KernelWriter::builderOf(const Want &want) {
+  if (want.form == Full)
+    return prologue;
+  if (want.form == Slice)
+    return body;
+  return finishes.find(want.origin.getAsOpaquePointer())->second;
+}
+
+//===-- Types -----------------------------------------------------------------===//
+
+StateAttr KernelWriter::state(StringRef over, StateKind kind) {
+  return StateAttr::get(context, StringAttr::get(context, over), kind, kind == StateKind::Split ? 0 : -1);
+}
+
+TileType KernelWriter::tile(ArrayRef<int64_t> dims, Type element, ArrayRef<StateAttr> states) {
+  return TileType::get(context, dims, element, states);
+}
+
+int64_t KernelWriter::slice(int64_t width) const { return sliceOf(shape, kernelPlan, width); }
+
+TileType KernelWriter::tileOf(Value value, const Want &want, Type element) {
+  auto type = cast<RankedTensorType>(value.getType());
+  int64_t width = type.getDimSize(type.getRank() - 1);
+  bool split = want.form == Finished || (want.form == Slice && !want.whole);
+  SmallVector<StateAttr, 1> states;
+  if (split)
+    states.push_back(state(kPart, StateKind::Split));
+  return tile({want.form == Slice ? slice(width) : width}, element, states);
+}
+
+//===-- Memory ----------------------------------------------------------------===//
+
+Value KernelWriter::addArgument(Type type, SmallVector<NamedAttribute> attrs) {
+  argAttrs.push_back(DictionaryAttr::get(context, attrs));
+  return func.getBody().front().addArgument(type, graph.getLoc());
+}
+
+/// Type of a value in memory. `flat`: an activation, whose one row is a vector.
+static Type memoryType(Value value, bool flat) {
+  Type type = value.getType();
+  MLIRContext *context = type.getContext();
+  if (auto cache = dyn_cast<attn::KvCacheType>(type))
+    return CacheType::get(context, cache.getHeads(), cache.getDim(), cache.getElementType());
+  if (auto lengths = dyn_cast<attn::LengthsType>(type))
+    return MemRefType::get({lengths.getCount()}, IntegerType::get(context, 32));
+  auto tensor = cast<RankedTensorType>(type);
+  SmallVector<int64_t> dims(tensor.getShape());
+  if (flat)
+    dims = {tensor.getNumElements()};
+  return MemRefType::get(dims, tensor.getElementType());
+}
+
+Value KernelWriter::memory(Value value, bool flat) {
+  if (auto append = value.getDefiningOp<attn::KvAppendOp>())
+    return memory(append.getCache());
+  Value &argument = arguments[{value, flat}];
+  if (argument)
+    return argument;
+  Builder b(context);
+  SmallVector<NamedAttribute> attrs;
+  std::string name = attn::getValueName(value);
+  if (const TensorInfo *tensor = map.tensorOf(value)) {
+    name = tensor->name;
+    attrs.push_back(b.getNamedAttr(kEntryAttr, b.getI32IntegerAttr(tensor->entry)));
+    if (shape.makes(value))
+      attrs.push_back(b.getNamedAttr(kOutputAttr, b.getUnitAttr()));
+  } else {
+    attrs.push_back(b.getNamedAttr(kWorkspaceAttr, b.getI64IntegerAttr(map.offsetOf(value))));
+  }
+  if (!name.empty())
+    attrs.push_back(b.getNamedAttr(kNameAttr, b.getStringAttr(name)));
+  return argument = addArgument(memoryType(value, flat), attrs);
+}
+
+/// Writes a result to where its readers expect it.
+void KernelWriter::store(Value value) {
+  Form form = shape.storedForm(value);
+  Want want{form, form != Slice || shape.isWhole(value), form == Finished ? shape.origin(value) : Value()};
+  Value made = get(value, want);
+  WriteOp::create(builderOf(want), value.getLoc(), made, memory(value, /*flat=*/true), itemOf(want));
+}
+
+//===-- Values ----------------------------------------------------------------===//
+
+void KernelWriter::put(Value value, const Want &want, Value made) {
+  values[{value.getAsOpaquePointer(), want}] = made;
+}
+
+Value KernelWriter::get(Value value, const Want &want) {
+  auto known = values.find({value.getAsOpaquePointer(), want});
+  if (known != values.end())
+    return known->second;
+  Value made = shape.makes(value) ? compute(value, want) : read(value, want);
+  put(value, want, made);
+  return made;
+}
+
+Value KernelWriter::read(Value value, const Want &want) {
+  bool flat = cast<RankedTensorType>(value.getType()).getRank() > 1;
+  Type element = cast<RankedTensorType>(value.getType()).getElementType();
+  return ReadOp::create(builderOf(want), value.getLoc(), tileOf(value, want, element), memory(value, flat),
+                        itemOf(want));
+}
+
+/// Operations on elements have the form of their operands.
+Value KernelWriter::compute(Value value, const Want &want) {
+  Type element = cast<RankedTensorType>(value.getType()).getElementType();
+  TileType type = tileOf(value, want, element);
+  Operation *op = value.getDefiningOp();
+  if (auto rope = dyn_cast<attn::RopeOp>(op)) {
+    Value x = get(rope.getValues()[cast<OpResult>(value).getResultNumber()], want);
+    RopeStyle style =
+        rope.getStyle() == attn::RopeStyle::HalfSplit ? RopeStyle::HalfSplit : RopeStyle::Interleaved;
+    return RopeOp::create(builderOf(want), op->getLoc(), type, x, memory(rope.getTable()),
+                          memory(rope.getPos()), style);
+  }
+  auto add = cast<attn::AddOp>(op);
+  Value lhs = get(add.getLhs(), want), rhs = get(add.getRhs(), want);
+  return ElementwiseOp::create(builderOf(want), op->getLoc(), type, ElementwiseKind::Add, lhs, rhs);
+}
+
+Value KernelWriter::castTo(OpBuilder &b, Value value, Type element) {
+  auto type = cast<TileType>(value.getType());
+  if (type.getElementType() == element)
+    return value;
+  Value &made = casts[{value, element}];
+  if (!made)
+    made = CastOp::create(b, value.getLoc(), tile(type.getShape(), element, type.getStates()), value);
+  return made;
+}

@@ -1,0 +1,118 @@
+//===- AttnKernelWriter.h - Writes one kernel of a graph --------------------===//
+//
+// Private to attn-to-kernel.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "compiler/lower/AttnToKernel.h"
+#include "compiler/plan/Fusion.h"
+#include "dialects/kernel/Kernel.h"
+#include "mlir/IR/Builders.h"
+
+namespace cfc {
+
+/// Where values lie in global memory, and the workspace: zeroed counters and accumulators first, then partial
+/// sums and values that travel between kernels.
+class MemoryMap {
+public:
+  MemoryMap(attn::GraphOp graph, llvm::ArrayRef<KernelShape> shapes, const Plan &plan);
+  MemoryMap(const MemoryMap &) = delete;
+
+  /// The bound tensor that holds `value`, or null: then it lies in the workspace.
+  const TensorInfo *tensorOf(mlir::Value value) const { return bound.lookup(value); }
+  /// Byte offset in the workspace of a value that travels between kernels.
+  int64_t offsetOf(mlir::Value value) const { return offsets.lookup(value); }
+  /// Byte offsets for the sum over the items of a linear's result.
+  struct Finish {
+    int64_t counters, partials;
+  };
+  Finish finishOf(mlir::Value result) const { return finishes.lookup(result); }
+  int64_t getBytes() const { return bytes; }
+  int64_t getZeroBytes() const { return zeroBytes; }
+
+private:
+  int64_t allocate(int64_t size, int64_t alignment);
+  void placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel);
+  void placeRest(const KernelShape &shape, const Plan &plan);
+
+  std::vector<TensorInfo> tensors;
+  llvm::DenseMap<mlir::Value, const TensorInfo *> bound;
+  llvm::DenseMap<mlir::Value, int64_t> offsets;
+  llvm::DenseMap<mlir::Value, Finish> finishes;
+  int64_t bytes = 0, zeroBytes = 0;
+};
+
+/// The form in which an operation wants an operand, and where.
+struct Want {
+  Form form;
+  bool whole = true;       ///< of a slice: in every CTA; else split over the cluster
+  mlir::Value origin = {}; ///< of a finished value: in whose finish
+  bool operator<(const Want &other) const {
+    auto key = [](const Want &w) { return std::make_tuple(w.form, w.whole, w.origin.getAsOpaquePointer()); };
+    return key(*this) < key(other);
+  }
+};
+
+class KernelWriter {
+public:
+  KernelWriter(attn::GraphOp graph, size_t index, const KernelShape &shape, const Plan &plan,
+               const MemoryMap &memory);
+  /// Writes the kernel at `builder`.
+  kernel::FuncOp write(mlir::OpBuilder &builder);
+
+private:
+  void open(mlir::OpBuilder &builder);
+  void close();
+  mlir::OpBuilder &builderOf(const Want &want);
+  mlir::Value itemOf(const Want &want) const { return want.form == Slice ? item : mlir::Value(); }
+
+  kernel::StateAttr state(llvm::StringRef axis, kernel::StateKind kind);
+  kernel::TileType tile(llvm::ArrayRef<int64_t> shape, mlir::Type element,
+                        llvm::ArrayRef<kernel::StateAttr> states = {});
+  /// Type of a value's tile in a form, as `element`.
+  kernel::TileType tileOf(mlir::Value value, const Want &want, mlir::Type element);
+  int64_t slice(int64_t width) const;
+
+  /// The kernel's argument for a value; activations are flat.
+  mlir::Value memory(mlir::Value value, bool flat = false);
+  mlir::Value addArgument(mlir::Type type, llvm::SmallVector<mlir::NamedAttribute> attrs);
+  void store(mlir::Value value);
+
+  /// A value in a form, written where it is first wanted.
+  mlir::Value get(mlir::Value value, const Want &want);
+  mlir::Value compute(mlir::Value value, const Want &want);
+  mlir::Value read(mlir::Value value, const Want &want);
+  void put(mlir::Value value, const Want &want, mlir::Value made);
+  mlir::Value castTo(mlir::OpBuilder &builder, mlir::Value tile, mlir::Type element);
+
+  void writeOp(mlir::Operation *op);
+  void writeNorm(attn::RmsNormOp op);
+  void writeLinear(attn::LinearOp op);
+  void writeGathered(attn::LinearOp op);
+  void writeFinishing(attn::LinearOp op);
+  mlir::Value project(attn::LinearOp op, mlir::ValueRange weights, mlir::Type element, bool byRows);
+  mlir::Value roundResult(attn::LinearOp op, unsigned index, mlir::Value sum, const Want &want);
+  void writeAppend(attn::KvAppendOp op);
+  void writeAttention(attn::AttentionOp op);
+  mlir::Value exchange(mlir::Location loc, kernel::ExchangeKind kind, mlir::Value tile, Exchange algorithm);
+
+  mlir::MLIRContext *context;
+  attn::GraphOp graph;
+  size_t index;
+  const KernelShape &shape;
+  const Plan &plan;
+  const KernelPlan &kernelPlan;
+  const MemoryMap &map;
+  llvm::StringRef axis; ///< the grid axis of the items
+
+  kernel::FuncOp func;
+  mlir::Value item;
+  mlir::OpBuilder prologue, body;
+  std::map<void *, mlir::OpBuilder> finishes; ///< by the result that is summed
+  llvm::DenseMap<std::pair<mlir::Value, unsigned>, mlir::Value> arguments;
+  llvm::SmallVector<mlir::Attribute> argAttrs;
+  std::map<std::pair<void *, Want>, mlir::Value> values;
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> casts;
+};
+
+} // namespace cfc

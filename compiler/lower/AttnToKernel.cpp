@@ -1,0 +1,212 @@
+//===- AttnToKernel.cpp - From a graph and its plan to kernels --------------===//
+//
+// The pass `attn-to-kernel`: lays out the workspace and writes each kernel of
+// the plan that `attn-plan` attached to the graph. AttnKernelWriter writes one
+// kernel; here is what concerns all of them.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/AttnToKernel.h"
+#include "compiler/lower/AttnKernelWriter.h"
+#include "compiler/lower/AttnPasses.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/Pass.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace cfc;
+
+namespace cfc::attn {
+#define GEN_PASS_DEF_ATTNTOKERNEL
+#include "dialects/attn/Passes.h.inc"
+} // namespace cfc::attn
+
+//===-- Tensors -----------------------------------------------------------===//
+
+/// The bound of an argument by how it is used: tokens of lengths, rows of the table that a position indexes.
+static int64_t boundOf(Value value) {
+  if (auto lengths = dyn_cast<attn::LengthsType>(value.getType()))
+    return lengths.getCapacity();
+  for (Operation *user : value.getUsers())
+    if (auto rope = dyn_cast<attn::RopeOp>(user); rope && rope.getPos() == value)
+      return rope.getTable().getType().getDimSize(0);
+  return 0;
+}
+
+/// A weight is what linear multiplies with or adds, or a gain: every use says that it does not change.
+static bool isWeight(Value value) {
+  return !value.use_empty() && llvm::all_of(value.getUses(), [](OpOperand &use) {
+    if (auto norm = dyn_cast<attn::RmsNormOp>(use.getOwner()))
+      return use.getOperandNumber() == 1;
+    return isa<attn::LinearOp>(use.getOwner()) && use.getOperandNumber() > 0;
+  });
+}
+
+static TensorInfo describe(Value value, StringRef name, StringRef role) {
+  TensorInfo info;
+  info.name = name.str();
+  info.kind = "tensor";
+  info.role = role.str();
+  info.value = value;
+  info.bound = boundOf(value);
+  if (auto cache = dyn_cast<attn::KvCacheType>(value.getType())) {
+    info.kind = "kv_cache";
+    info.role = "inout";
+    info.element = cache.getElementType();
+    info.heads = cache.getHeads();
+    info.dim = cache.getDim();
+  } else if (auto lengths = dyn_cast<attn::LengthsType>(value.getType())) {
+    info.element = IntegerType::get(value.getContext(), 32);
+    info.shape = {lengths.getCount()};
+  } else {
+    auto tensor = cast<RankedTensorType>(value.getType());
+    info.element = tensor.getElementType();
+    info.shape.assign(tensor.getShape().begin(), tensor.getShape().end());
+  }
+  return info;
+}
+
+std::vector<TensorInfo> cfc::tensorsOf(attn::GraphOp graph) {
+  std::vector<TensorInfo> tensors;
+  for (BlockArgument arg : graph.getBody().getArguments())
+    tensors.push_back(
+        describe(arg, graph.getArgName(arg.getArgNumber()), isWeight(arg) ? "weight" : "input"));
+  for (auto [i, value] : llvm::enumerate(graph.getReturn().getValues()))
+    tensors.push_back(describe(value, graph.getResultName(i), "output"));
+  for (auto table : graph.getBody().getOps<attn::RopeTableOp>()) {
+    if (table.getResult().use_empty())
+      continue;
+    std::string name = attn::getValueName(table.getResult());
+    TensorInfo info =
+        describe(table.getResult(), "generated." + (name.empty() ? opLabel(table) : name), "generated");
+    info.bound = table.getPositions();
+    info.dim = table.getDim();
+    info.base = table.getBase().convertToDouble();
+    tensors.push_back(info);
+  }
+  int64_t entry = 0;
+  for (TensorInfo &info : tensors) {
+    info.entry = entry;
+    entry += info.numEntries();
+  }
+  return tensors;
+}
+
+//===-- The workspace -----------------------------------------------------===//
+
+int64_t MemoryMap::allocate(int64_t size, int64_t alignment) {
+  int64_t at = llvm::alignTo(bytes, alignment);
+  bytes = at + size;
+  return at;
+}
+
+static int64_t rowsOf(Value result) { return widthOf(result); }
+
+/// Counters of every finish, and accumulators of the atomic ones.
+void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
+  for (Operation *op : shape.getOps()) {
+    auto linear = dyn_cast<attn::LinearOp>(op);
+    if (!linear || !shape.finishes(linear))
+      continue;
+    for (Value result : linear.getResults()) {
+      Finish &place = finishes[result];
+      place.counters = allocate(4 * kernel.part, 16);
+      if (planOf(plan, op).finish == Exchange::Atomic)
+        place.partials = allocate(4 * rowsOf(result), 256);
+    }
+  }
+}
+
+/// Partial sums of the ordered finishes, and values that other kernels read.
+void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan) {
+  for (Operation *op : shape.getOps()) {
+    auto linear = dyn_cast<attn::LinearOp>(op);
+    for (Value result : op->getResults()) {
+      if (linear && shape.finishes(linear) && planOf(plan, op).finish != Exchange::Atomic)
+        finishes[result].partials = allocate(4 * shape.getHeads() * rowsOf(result), 256);
+      auto tensor = dyn_cast<RankedTensorType>(result.getType());
+      if (tensor && shape.isStored(result) && !tensorOf(result))
+        offsets[result] = allocate(tensor.getNumElements() * tensor.getElementTypeBitWidth() / 8, 256);
+    }
+  }
+}
+
+MemoryMap::MemoryMap(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Plan &plan)
+    : tensors(tensorsOf(graph)) {
+  for (const TensorInfo &info : tensors)
+    bound.try_emplace(info.value, &info);
+  for (auto [shape, kernel] : llvm::zip_equal(shapes, plan.kernels))
+    placeZeroed(shape, plan, kernel);
+  zeroBytes = bytes = llvm::alignTo(bytes, 256);
+  for (const KernelShape &shape : shapes)
+    placeRest(shape, plan);
+  bytes = llvm::alignTo(bytes, 256);
+}
+
+//===-- Kernels -----------------------------------------------------------===//
+
+FailureOr<OwningOpRef<ModuleOp>> cfc::buildKernels(attn::GraphOp graph, const Plan &plan, int &exitCode) {
+  exitCode = kExitCannotRun;
+  graph.getContext()->loadDialect<kernel::KernelDialect>();
+  if (failed(checkLimits(graph)))
+    return failure();
+  SmallVector<int64_t> kernels;
+  for (Operation *op : kernelOps(graph))
+    kernels.push_back(planOf(plan, op).kernel);
+  FailureOr<Fusion> fusion = fuse(graph, {}, kernels);
+  if (failed(fusion))
+    return failure();
+  FailureOr<std::vector<KernelShape>> shapes = shapeKernels(graph, *fusion);
+  if (failed(shapes))
+    return failure();
+  if (shapes->size() != plan.kernels.size())
+    return graph.emitError("the plan describes ")
+           << plan.kernels.size() << " kernels; its operations are in " << shapes->size();
+
+  OwningOpRef<ModuleOp> module = ModuleOp::create(graph.getLoc());
+  OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
+  MemoryMap memory(graph, *shapes, plan);
+  for (auto [i, shape] : llvm::enumerate(*shapes))
+    KernelWriter(graph, i, shape, plan, memory).write(builder);
+  (*module)->setAttr(kWorkspaceBytesAttr, builder.getI64IntegerAttr(memory.getBytes()));
+  (*module)->setAttr(kZeroBytesAttr, builder.getI64IntegerAttr(memory.getZeroBytes()));
+  return module;
+}
+
+FailureOr<OwningOpRef<ModuleOp>> cfc::lowerToKernels(attn::GraphOp graph, const Plan &plan, int &exitCode) {
+  FailureOr<OwningOpRef<ModuleOp>> module = buildKernels(graph, plan, exitCode);
+  if (succeeded(module) && failed(verify(**module)))
+    return failure();
+  return module;
+}
+
+namespace {
+struct AttnToKernelPass : public cfc::attn::impl::AttnToKernelBase<AttnToKernelPass> {
+  void runOnOperation() override {
+    for (auto graph : llvm::make_early_inc_range(getOperation().getOps<attn::GraphOp>()))
+      if (failed(lower(graph)))
+        return signalPassFailure();
+  }
+
+private:
+  LogicalResult lower(attn::GraphOp graph) {
+    auto text = graph->getAttrOfType<StringAttr>(kPlanAttr);
+    if (!text)
+      return graph.emitError("has no plan; run attn-plan first");
+    std::string error;
+    std::optional<Plan> plan = parsePlan(text.getValue(), kPlanAttr, error);
+    if (!plan)
+      return graph.emitError(error);
+    int exitCode = 0;
+    FailureOr<OwningOpRef<ModuleOp>> kernels = lowerToKernels(graph, *plan, exitCode);
+    if (failed(kernels))
+      return failure();
+    OpBuilder builder(graph);
+    for (StringRef name : {kWorkspaceBytesAttr, kZeroBytesAttr})
+      getOperation()->setAttr(name, (**kernels)->getAttr(name));
+    for (Operation &op : llvm::make_early_inc_range(*(*kernels)->getBody()))
+      op.moveBefore(graph);
+    graph.erase();
+    return success();
+  }
+};
+} // namespace

@@ -1,0 +1,409 @@
+//===- Fusion.cpp - Which operations share a kernel -------------------------===//
+#include "compiler/plan/Fusion.h"
+#include "llvm/Support/MathExtras.h"
+#include <numeric>
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::attn;
+
+int64_t cfc::widthOf(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(1); }
+
+std::pair<Value, Value> cfc::appendedOf(AttentionOp op) {
+  if (KvAppendOp append = op.getAppend())
+    return {append.getK(), append.getV()};
+  return {};
+}
+
+static std::string named(Value value) {
+  std::string name = getValueName(value);
+  return name.empty() ? "an operand" : "%" + name;
+}
+
+/// The activations that an operation computes with; an attention also reads the appended token's K and V.
+static SmallVector<Value> activationsOf(Operation *op) {
+  if (auto rms = dyn_cast<RmsNormOp>(op))
+    return {rms.getX()};
+  if (auto linear = dyn_cast<LinearOp>(op))
+    return {linear.getX()};
+  if (auto rope = dyn_cast<RopeOp>(op))
+    return SmallVector<Value>(rope.getValues());
+  if (auto append = dyn_cast<KvAppendOp>(op))
+    return {append.getK(), append.getV()};
+  if (auto add = dyn_cast<AddOp>(op))
+    return {add.getLhs(), add.getRhs()};
+  SmallVector<Value> values;
+  if (auto attention = dyn_cast<AttentionOp>(op)) {
+    values.push_back(attention.getQ());
+    if (auto [k, v] = appendedOf(attention); k)
+      values.append({k, v});
+  }
+  return values;
+}
+
+/// KV heads of a cache operation, 0 for others.
+static int64_t cacheHeads(Operation *op) {
+  if (auto append = dyn_cast<KvAppendOp>(op))
+    return append.getCache().getType().getHeads();
+  if (auto attention = dyn_cast<AttentionOp>(op))
+    return attention.getCache().getType().getHeads();
+  return 0;
+}
+
+//===-- Slots -------------------------------------------------------------===//
+
+/// KV heads of the attention whose result `value` is made of by operations on elements, 0 if there is none.
+static int64_t headsOf(Value value, llvm::DenseMap<Value, int64_t> &known) {
+  if (auto it = known.find(value); it != known.end())
+    return it->second;
+  int64_t heads = 0;
+  Operation *op = value.getDefiningOp();
+  if (auto attention = dyn_cast_or_null<AttentionOp>(op)) {
+    heads = attention.getCache().getType().getHeads();
+  } else if (auto rope = dyn_cast_or_null<RopeOp>(op)) {
+    heads = headsOf(rope.getValues()[cast<OpResult>(value).getResultNumber()], known);
+  } else if (auto add = dyn_cast_or_null<AddOp>(op)) {
+    int64_t lhs = headsOf(add.getLhs(), known), rhs = headsOf(add.getRhs(), known);
+    heads = lhs && rhs && lhs != rhs ? 0 : std::max(lhs, rhs);
+  }
+  return known[value] = heads;
+}
+
+int64_t cfc::slotsOf(LinearOp op) {
+  llvm::DenseMap<Value, int64_t> known;
+  int64_t heads = headsOf(op.getX(), known);
+  return heads ? heads : 16;
+}
+
+//===-- The shape of one kernel -------------------------------------------===//
+
+std::optional<KernelShape> KernelShape::of(ArrayRef<Operation *> ops, std::string &why) {
+  KernelShape shape;
+  shape.ops.assign(ops.begin(), ops.end());
+  shape.members.insert(ops.begin(), ops.end());
+  if (!shape.findHeads(why))
+    return std::nullopt;
+  for (Operation *op : ops)
+    if (!shape.findForms(op, why))
+      return std::nullopt;
+  shape.findWhole();
+  shape.findFull();
+  shape.findItems();
+  return shape;
+}
+
+bool KernelShape::findHeads(std::string &why) {
+  for (Operation *op : ops) {
+    int64_t n = cacheHeads(op);
+    if (n && heads && n != heads) {
+      why =
+          (opLabel(op) + " has " + Twine(n) + " KV heads; the kernel's items are " + Twine(heads) + " heads")
+              .str();
+      return false;
+    }
+    heads = n ? n : heads;
+  }
+  return true;
+}
+
+unsigned KernelShape::forms(Value value) const {
+  if (auto it = masks.find(value); it != masks.end())
+    return it->second;
+  bool sliceable = !heads || widthOf(value) % heads == 0;
+  return Full | Finished | (sliceable ? Slice : 0u);
+}
+
+bool KernelShape::needsSlice(Operation *op, Value value, std::string &why) {
+  if (forms(value) & Slice)
+    return true;
+  why = opLabel(op) + " needs " + named(value) + " by heads; the kernel makes it whole";
+  return false;
+}
+
+bool KernelShape::linearForms(LinearOp op, std::string &why) {
+  if (forms(op.getX()) & Full) {
+    for (Value result : op.getResults()) {
+      masks[result] = Slice;
+      if (!heads || widthOf(result) % heads == 0)
+        continue;
+      why = (named(result) + " has " + Twine(widthOf(result)) + " columns; the " + Twine(heads) +
+             " heads that are the kernel's items do not divide them")
+                .str();
+      return false;
+    }
+    return true;
+  }
+  if (!(forms(op.getX()) & Slice) || slotsOf(op) != heads) {
+    why = opLabel(op) + " needs " + named(op.getX()) + " whole in every CTA; the kernel makes it in slices";
+    return false;
+  }
+  finishing.insert(op);
+  for (Value result : op.getResults()) {
+    masks[result] = Finished;
+    origins[result] = result;
+  }
+  return true;
+}
+
+bool KernelShape::addForms(AddOp op, std::string &why) {
+  unsigned mask = forms(op.getLhs()) & forms(op.getRhs());
+  Value lhs = origin(op.getLhs()), rhs = origin(op.getRhs());
+  if (lhs && rhs && lhs != rhs)
+    mask &= ~Finished;
+  if (!mask) {
+    why = opLabel(op) + " adds " + named(op.getLhs()) + " and " + named(op.getRhs()) +
+          "; the kernel makes them in different forms";
+    return false;
+  }
+  masks[op.getResult()] = mask;
+  if (Value from = lhs ? lhs : rhs; from && (mask & Finished))
+    origins[op.getResult()] = from;
+  return true;
+}
+
+bool KernelShape::findForms(Operation *op, std::string &why) {
+  if (auto linear = dyn_cast<LinearOp>(op))
+    return linearForms(linear, why);
+  if (auto add = dyn_cast<AddOp>(op))
+    return addForms(add, why);
+  if (auto rms = dyn_cast<RmsNormOp>(op)) {
+    masks[rms.getResult()] = Full;
+    if (forms(rms.getX()) & Full)
+      return true;
+    why = opLabel(op) + " needs " + named(rms.getX()) + " whole in every CTA; the kernel makes it in slices";
+    return false;
+  }
+  if (auto rope = dyn_cast<RopeOp>(op)) {
+    for (auto [value, result] : llvm::zip(rope.getValues(), rope.getResults())) {
+      bool wholeHeads = !heads || (widthOf(value) / heads) % rope.getHeadDim() == 0;
+      masks[result] = forms(value) & (Full | (wholeHeads ? Slice : 0u));
+      if (masks[result])
+        continue;
+      why = opLabel(op) + " needs whole heads of " + named(value) +
+            " in a CTA; the kernel does not make them so";
+      return false;
+    }
+    return true;
+  }
+  for (Value value : activationsOf(op))
+    if (!needsSlice(op, value, why))
+      return false;
+  if (auto attention = dyn_cast<AttentionOp>(op))
+    for (Value result : op->getResults())
+      masks[result] = Slice;
+  return true;
+}
+
+/// An operation on elements needs one state of all its operands; others need whole heads.
+void KernelShape::findWhole() {
+  auto mark = [&](ValueRange values) {
+    bool changed = false;
+    for (Value value : values)
+      if ((forms(value) & Slice) && makes(value))
+        changed |= whole.insert(value).second;
+    return changed;
+  };
+  auto isMarked = [&](Value value) { return isWhole(value); };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (Operation *op : llvm::reverse(ops)) {
+      SmallVector<Value> all = activationsOf(op);
+      llvm::append_range(all, op->getResults());
+      if (isa<RopeOp, KvAppendOp, AttentionOp>(op))
+        llvm::erase_if(all, [](Value v) { return isa<KvCacheType>(v.getType()); });
+      else if (auto linear = dyn_cast<LinearOp>(op)) {
+        if (!finishes(linear))
+          all.erase(all.begin());
+        if (!finishes(linear) && llvm::none_of(all, isMarked))
+          continue;
+      } else if (!isa<AddOp>(op) || llvm::none_of(all, isMarked)) {
+        continue;
+      }
+      changed |= mark(all);
+    }
+  }
+}
+
+void KernelShape::findFull() {
+  for (Operation *op : llvm::reverse(ops)) {
+    auto linear = dyn_cast<LinearOp>(op);
+    bool takesFull = isa<RmsNormOp>(op) || (linear && !finishes(linear)) ||
+                     llvm::any_of(op->getResults(), [&](Value v) { return needsFull.contains(v); });
+    if (!takesFull)
+      continue;
+    for (Value value : activationsOf(op))
+      needsFull.insert(value);
+  }
+}
+
+Form KernelShape::storedForm(Value value) const {
+  unsigned mask = forms(value);
+  if ((mask & Full) && (needsFull.contains(value) || !(mask & Slice)))
+    return Full;
+  return (mask & Slice) ? Slice : Finished;
+}
+
+bool KernelShape::isStored(Value value) const {
+  for (Operation *user : value.getUsers()) {
+    if (isa<ReturnOp>(user) || !contains(user))
+      return true;
+    // The attention that follows an append in another kernel reads the appended rows from memory.
+    if (auto append = dyn_cast<KvAppendOp>(user))
+      for (Operation *reader : append.getResult().getUsers())
+        if (!contains(reader))
+          return true;
+  }
+  return false;
+}
+
+void KernelShape::findItems() {
+  items = heads > 0;
+  auto use = [&](Value value) {
+    items = true;
+    widest = std::max(widest, widthOf(value));
+  };
+  for (Operation *op : ops) {
+    if (auto rope = dyn_cast<RopeOp>(op))
+      granule = std::lcm(granule, rope.getHeadDim());
+    for (Value result : op->getResults())
+      if (isa<LinearOp>(op) || (masks.contains(result) && isStored(result) && storedForm(result) == Slice))
+        use(result);
+  }
+}
+
+int64_t cfc::itemsOf(const KernelShape &shape, const KernelPlan &plan) {
+  if (shape.getHeads())
+    return shape.getHeads();
+  return shape.hasItems() ? llvm::divideCeil(shape.getWidest(), plan.rowsPerItem) : 1;
+}
+
+int64_t cfc::sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t width) {
+  if (shape.getHeads())
+    return width / shape.getHeads();
+  return llvm::alignTo(llvm::divideCeil(width, itemsOf(shape, plan)), shape.getGranule());
+}
+
+//===-- Fusion --------------------------------------------------------------===//
+
+SmallVector<Operation *> cfc::kernelOps(GraphOp graph) {
+  llvm::DenseSet<Operation *> live;
+  SmallVector<Operation *> ops;
+  for (Operation &op : llvm::reverse(graph.getBody().front())) {
+    bool used = llvm::any_of(op.getUsers(), [&](Operation *user) { return live.contains(user); });
+    if (!used && !isa<ReturnOp, KvAppendOp>(op))
+      continue;
+    live.insert(&op);
+    if (!isa<ReturnOp, RopeTableOp>(op))
+      ops.push_back(&op);
+  }
+  std::reverse(ops.begin(), ops.end());
+  return ops;
+}
+
+int64_t Fusion::numKernels() const {
+  return kernelOf.empty() ? 0 : *std::max_element(kernelOf.begin(), kernelOf.end()) + 1;
+}
+
+namespace {
+/// Kernels that grow while operations are dealt to them in graph order.
+struct Dealer {
+  std::vector<SmallVector<Operation *>> kernels;
+  llvm::DenseMap<Operation *, int64_t> kernelOf;
+
+  /// The first kernel that may hold `op`: the last of those that make its operands.
+  int64_t earliest(Operation *op) const {
+    int64_t first = 0;
+    for (Value value : op->getOperands())
+      if (Operation *maker = value.getDefiningOp())
+        if (auto it = kernelOf.find(maker); it != kernelOf.end())
+          first = std::max(first, it->second);
+    return first;
+  }
+  bool fits(int64_t kernel, Operation *op, std::string &why) const {
+    SmallVector<Operation *> ops;
+    if (kernel < (int64_t)kernels.size())
+      ops = kernels[kernel];
+    ops.push_back(op);
+    return KernelShape::of(ops, why).has_value();
+  }
+  void put(int64_t kernel, Operation *op) {
+    if (kernel >= (int64_t)kernels.size())
+      kernels.resize(kernel + 1);
+    kernels[kernel].push_back(op);
+    kernelOf[op] = kernel;
+  }
+};
+} // namespace
+
+FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64_t> pinned) {
+  Fusion fusion;
+  Dealer dealer;
+  int64_t floor = 0;
+  for (auto [index, op] : llvm::enumerate(kernelOps(graph))) {
+    int64_t first = std::max(floor, dealer.earliest(op)), kernel = first;
+    std::string why;
+    if (index < pinned.size() && pinned[index] >= 0) {
+      kernel = pinned[index];
+      if (kernel < first)
+        return op->emitError("the plan puts ")
+               << opLabel(op) << " into kernel " << kernel << "; its operands are made in kernel " << first;
+      if (!dealer.fits(kernel, op, why))
+        return op->emitError("the plan puts ") << opLabel(op) << " into kernel " << kernel << ", but " << why;
+    } else {
+      while (!dealer.fits(kernel, op, why)) {
+        if (kernel >= (int64_t)dealer.kernels.size())
+          return op->emitError("no kernel can hold ") << opLabel(op) << ": " << why;
+        ++kernel;
+      }
+    }
+    dealer.put(kernel, op);
+    fusion.kernelOf.push_back(kernel);
+    if (llvm::is_contained(cuts, index))
+      floor = dealer.kernels.size();
+  }
+  for (auto [kernel, ops] : llvm::enumerate(dealer.kernels))
+    if (ops.empty())
+      return graph.emitError("the plan has no operation in kernel ")
+             << kernel << "; kernels are numbered from 0 without gaps";
+  return fusion;
+}
+
+FailureOr<std::vector<KernelShape>> cfc::shapeKernels(GraphOp graph, const Fusion &fusion) {
+  std::vector<SmallVector<Operation *>> kernels(fusion.numKernels());
+  for (auto [op, kernel] : llvm::zip_equal(kernelOps(graph), fusion.kernelOf))
+    kernels[kernel].push_back(op);
+  std::vector<KernelShape> shapes;
+  for (ArrayRef<Operation *> ops : kernels) {
+    std::string why;
+    std::optional<KernelShape> shape = KernelShape::of(ops, why);
+    if (!shape)
+      return graph.emitError(why);
+    shapes.push_back(std::move(*shape));
+  }
+  return shapes;
+}
+
+//===-- Limits ----------------------------------------------------------------===//
+
+static LogicalResult checkAttention(AttentionOp op) {
+  int64_t dim = op.getCache().getType().getDim();
+  if (dim % 16 || dim > 256)
+    return op.emitError("has heads of ") << dim << " elements; multiples of 16 up to 256 are possible";
+  if (op.getGroup() > 8)
+    return op.emitError("has ") << op.getGroup() << " query heads for each KV head; up to 8 are possible";
+  return success();
+}
+
+LogicalResult cfc::checkLimits(GraphOp graph) {
+  for (Operation *op : kernelOps(graph)) {
+    for (Value value : activationsOf(op))
+      if (int64_t tokens = cast<RankedTensorType>(value.getType()).getDimSize(0); tokens != 1)
+        return op->emitError("works on ") << tokens << " tokens; 1 token (tensor<1x…>) is possible";
+    if (auto attention = dyn_cast<AttentionOp>(op); attention && failed(checkAttention(attention)))
+      return failure();
+    if (auto linear = dyn_cast<LinearOp>(op); linear && widthOf(linear.getX()) % 8)
+      return op->emitError("has weights of ")
+             << widthOf(linear.getX()) << " columns; multiples of 8 (rows of 16 bytes) are possible";
+  }
+  return success();
+}

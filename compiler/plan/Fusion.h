@@ -1,0 +1,108 @@
+//===- Fusion.h - Which operations share a kernel, and in what form ---------===//
+//
+// A kernel runs over work items along one grid axis: KV heads (`head`) where it
+// has an attention or an append, blocks of rows (`rows`) otherwise. A value has
+// one or more forms in it:
+//   full      whole in every CTA, made before the items
+//   slice     the item's columns, whole or split over the cluster
+//   finished  made by the CTA that arrives last, from sums over all items
+// Values in memory (arguments, results of earlier kernels) come in every form.
+// What an operation needs of its operands decides whether it can join.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "compiler/plan/Plan.h"
+#include "llvm/ADT/DenseSet.h"
+
+namespace cfc {
+
+enum Form : unsigned { Full = 1, Slice = 2, Finished = 4 };
+
+/// What one kernel does.
+class KernelShape {
+public:
+  /// Analyses `ops` (in graph order) as one kernel; on failure `why` says which operation does not fit.
+  static std::optional<KernelShape> of(llvm::ArrayRef<mlir::Operation *> ops, std::string &why);
+
+  llvm::ArrayRef<mlir::Operation *> getOps() const { return ops; }
+  bool contains(mlir::Operation *op) const { return members.contains(op); }
+  /// Whether this kernel makes `value`; if not, it is in memory.
+  bool makes(mlir::Value value) const {
+    return value.getDefiningOp() && members.contains(value.getDefiningOp());
+  }
+  /// KV heads where items are heads, else 0.
+  int64_t getHeads() const { return heads; }
+  /// Whether the kernel has items at all.
+  bool hasItems() const { return items; }
+  /// Columns of the widest value whose slices the kernel uses, and what a slice's width is a multiple of.
+  int64_t getWidest() const { return widest; }
+  int64_t getGranule() const { return granule; }
+
+  unsigned forms(mlir::Value value) const;
+  /// The form in which a value goes to memory.
+  Form storedForm(mlir::Value value) const;
+  /// Whether a value's slices are whole in every CTA (else split over the cluster).
+  bool isWhole(mlir::Value value) const { return whole.contains(value); }
+  /// The linear's result whose sum over the items a finished value comes from; null if in memory.
+  mlir::Value origin(mlir::Value value) const { return origins.lookup(value); }
+  /// Whether a linear sums over the items.
+  bool finishes(attn::LinearOp op) const { return finishing.contains(op); }
+  /// Whether a linear's results are whole slices: its weights are then stacked into one stream.
+  bool isGathered(attn::LinearOp op) const { return !finishes(op) && isWhole(op.getResults()[0]); }
+  /// Whether a value must be written to memory: it is returned or another kernel reads it.
+  bool isStored(mlir::Value value) const;
+
+private:
+  llvm::SmallVector<mlir::Operation *> ops;
+  llvm::DenseSet<mlir::Operation *> members, finishing;
+  llvm::DenseMap<mlir::Value, unsigned> masks;
+  llvm::DenseMap<mlir::Value, mlir::Value> origins;
+  llvm::DenseSet<mlir::Value> whole, needsFull;
+  int64_t heads = 0, widest = 0, granule = 16;
+  bool items = false;
+
+  bool findHeads(std::string &why);
+  bool findForms(mlir::Operation *op, std::string &why);
+  bool addForms(attn::AddOp op, std::string &why);
+  bool linearForms(attn::LinearOp op, std::string &why);
+  bool needsSlice(mlir::Operation *op, mlir::Value value, std::string &why);
+  void findWhole();
+  void findFull();
+  void findItems();
+};
+
+/// The operations that run in kernels, in graph order.
+llvm::SmallVector<mlir::Operation *> kernelOps(attn::GraphOp graph);
+
+/// How a graph's operations are spread over kernels: the kernel of each of `kernelOps`.
+struct Fusion {
+  llvm::SmallVector<int64_t> kernelOf;
+  int64_t numKernels() const;
+};
+
+/// As few kernels as possible. No operation after one in `cuts` (indices in kernelOps) joins a kernel of the
+/// operations up to it. A value of `pinned` that is not -1 is an operation's kernel.
+/// On failure a diagnostic is emitted at the operation that does not fit.
+mlir::FailureOr<Fusion> fuse(attn::GraphOp graph, llvm::ArrayRef<size_t> cuts = {},
+                             llvm::ArrayRef<int64_t> pinned = {});
+
+/// The shapes of a fusion's kernels, in launch order.
+mlir::FailureOr<std::vector<KernelShape>> shapeKernels(attn::GraphOp graph, const Fusion &fusion);
+
+/// Slots in which a linear sums: the KV heads where its input is made of an attention's result, else 16.
+int64_t slotsOf(attn::LinearOp op);
+
+/// Checks what no plan can change: one token, sizes of heads and rows. A diagnostic names the limit.
+mlir::LogicalResult checkLimits(attn::GraphOp graph);
+
+/// Items of a kernel's grid axis (1 without one), and the columns of a value of `width` columns that one
+/// owns.
+int64_t itemsOf(const KernelShape &shape, const KernelPlan &plan);
+int64_t sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t width);
+
+/// Columns of an activation.
+int64_t widthOf(mlir::Value value);
+/// The appended K and V that an attention attends to, or null values.
+std::pair<mlir::Value, mlir::Value> appendedOf(attn::AttentionOp op);
+
+} // namespace cfc

@@ -1,0 +1,101 @@
+//===- Plan.cpp - Plans as text ---------------------------------------------===//
+#include "compiler/plan/Plan.h"
+#include "mlir/IR/AsmState.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/xxhash.h"
+
+using namespace mlir;
+using namespace cfc;
+
+static std::string hex(uint64_t value, unsigned digits) {
+  return llvm::utohexstr(value, /*LowerCase=*/true, /*Width=*/16).substr(16 - digits);
+}
+
+//===-- Names -------------------------------------------------------------===//
+
+StringRef cfc::stringify(Split split) {
+  return split == Split::Rows ? "rows" : split == Split::Columns ? "columns" : "";
+}
+
+static constexpr StringRef kExchangeNames[] = {"", "push", "butterfly", "bulk", "ordered", "atomic"};
+StringRef cfc::stringify(Exchange exchange) { return kExchangeNames[static_cast<int>(exchange)]; }
+
+std::string cfc::opLabel(Operation *op) {
+  std::string label = op->getName().stripDialect().str() + "(";
+  unsigned place = 0;
+  for (Operation *before = op->getPrevNode(); before; before = before->getPrevNode())
+    ++place;
+  for (auto [i, result] : llvm::enumerate(op->getResults())) {
+    std::string name = attn::getValueName(result);
+    if (name.empty())
+      name = ("#" + Twine(place) + (i ? "." + Twine(i) : Twine())).str();
+    label += (i ? ", %" : "%") + name;
+  }
+  return label + ")";
+}
+
+const OpPlan *Plan::find(StringRef label) const {
+  for (const OpPlan &op : ops)
+    if (op.label == label)
+      return &op;
+  return nullptr;
+}
+
+const OpPlan &cfc::planOf(const Plan &plan, Operation *op) {
+  static const OpPlan none;
+  const OpPlan *found = plan.find(opLabel(op));
+  return found ? *found : none;
+}
+
+std::string cfc::graphHash(attn::GraphOp graph) {
+  // The text of the graph without what the planner itself attaches.
+  OwningOpRef<Operation *> copy(graph->clone());
+  (*copy)->removeAttr(kPlanAttr);
+  (*copy)->walk([](Operation *op) { op->removeAttr(kKernelAttr); });
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  (*copy)->print(stream, OpPrintingFlags().enableDebugInfo(false));
+  return hex(llvm::xxh3_64bits(text), 16);
+}
+
+//===-- Writing -----------------------------------------------------------===//
+
+std::string Plan::print() const {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  out << "graph " << graph << " hash = " << hash << "\n";
+  for (auto [i, k] : llvm::enumerate(kernels)) {
+    out << "kernel " << i << ":";
+    const char *separator = " ";
+    auto key = [&](StringRef name, int64_t value) {
+      if (value)
+        out << separator << name << " = " << value;
+      separator = value ? ", " : separator;
+    };
+    key("part", k.part);
+    key("warps", k.warps);
+    key("ctas_per_sm", k.ctasPerSm);
+    key("ring_stages", k.ringStages);
+    key("tile_columns", k.tileColumns);
+    key("rows_per_item", k.rowsPerItem);
+    out << "\n";
+  }
+  for (const OpPlan &op : ops) {
+    out << "op " << op.label << ":";
+    const char *separator = " ";
+    auto key = [&](StringRef name, StringRef value) {
+      if (!value.empty())
+        out << separator << name << " = " << value;
+      separator = value.empty() ? separator : ", ";
+    };
+    key("kernel", op.kernel < 0 ? std::string() : std::to_string(op.kernel));
+    key("split", stringify(op.split));
+    key("gather", stringify(op.gather));
+    key("reduce", stringify(op.reduce));
+    key("finish", stringify(op.finish));
+    out << "\n";
+  }
+  return text;
+}
+
+std::string Plan::shortHash() const { return hex(llvm::xxh3_64bits(print()), 8); }

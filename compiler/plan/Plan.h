@@ -1,0 +1,85 @@
+//===- Plan.h - Every decision about a graph, as text with named keys -------===//
+//
+// A plan has one line for each kernel and one for each operation:
+//
+//   graph llama2_7b_attention hash = 0123456789abcdef
+//   kernel 0: part = 4, warps = 4, ctas_per_sm = 2, ring_stages = 5, tile_columns = 128
+//   op rms_norm(%n): kernel = 0
+//   op linear(%q, %k, %v): kernel = 0, split = rows, gather = push
+//   op attention(%o): kernel = 0, reduce = butterfly
+//   op linear(%y): kernel = 0, finish = ordered
+//
+// It is printed, edited, given back, stored, or drawn by seed. Keys that a given
+// plan leaves out are chosen by the planner.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "dialects/attn/Attn.h"
+
+namespace cfc {
+
+/// How a linear's weights are spread over the CTAs of a cluster.
+enum class Split { Unset, Rows, Columns };
+/// How an exchange is done; docs of the kernel dialect say what each is.
+enum class Exchange { Unset, Push, Butterfly, Bulk, Ordered, Atomic };
+
+/// Choices for one kernel. 0: left to the planner.
+struct KernelPlan {
+  int64_t part = 0;        ///< CTAs in a cluster
+  int64_t warps = 0;       ///< consumer warps in a CTA
+  int64_t ctasPerSm = 0;   ///< CTAs that share an SM
+  int64_t ringStages = 0;  ///< tiles in flight in a CTA
+  int64_t tileColumns = 0; ///< columns of a weight tile
+  int64_t rowsPerItem = 0; ///< only where items are blocks of rows: rows of the widest value in an item
+  bool operator==(const KernelPlan &) const = default;
+};
+
+/// Choices for one operation. A choice that does not arise is unset.
+struct OpPlan {
+  std::string label;                 ///< `linear(%q, %k, %v)`
+  int64_t kernel = -1;               ///< index of its kernel; -1: left to the planner
+  Split split = Split::Unset;        ///< of a linear whose input is whole
+  Exchange gather = Exchange::Unset; ///< of a linear's split rows
+  Exchange reduce = Exchange::Unset; ///< of a linear's split columns or an attention's tokens
+  Exchange finish = Exchange::Unset; ///< of a linear whose sum runs over the items
+  bool operator==(const OpPlan &) const = default;
+};
+
+struct Plan {
+  std::string graph; ///< name of the graph
+  std::string hash;  ///< graphHash of the graph
+  std::vector<KernelPlan> kernels;
+  std::vector<OpPlan> ops; ///< in the order of the graph; operations that run in no kernel are absent
+  bool operator==(const Plan &) const = default;
+
+  const OpPlan *find(llvm::StringRef label) const;
+  /// The plan's text.
+  std::string print() const;
+  /// 8 hex digits that differ between plans.
+  std::string shortHash() const;
+};
+
+/// Exit codes of the command line that a wrong plan or machine leads to.
+inline constexpr int kExitBadInput = 2, kExitCannotRun = 3;
+
+/// Reads a plan's text. On failure `error` is `file:line:column: error: …` (exit code 2). Values are checked
+/// against the graph and the machine by makePlan.
+std::optional<Plan> parsePlan(llvm::StringRef text, llvm::StringRef file, std::string &error);
+
+/// The name of an operation in plans: its mnemonic and its results, `linear(%q, %k, %v)`. Values without a
+/// name go by their operation's index, as `%#3`.
+std::string opLabel(mlir::Operation *op);
+/// The operation's choices in a plan that was made for its graph.
+const OpPlan &planOf(const Plan &plan, mlir::Operation *op);
+/// 16 hex digits of a graph's structure: types, operations and names, not locations.
+std::string graphHash(attn::GraphOp graph);
+
+llvm::StringRef stringify(Split split);
+llvm::StringRef stringify(Exchange exchange);
+
+/// Attribute of a graph that holds its plan's text.
+inline constexpr llvm::StringLiteral kPlanAttr = "attn.plan";
+/// Attribute of an operation: the kernel that it runs in.
+inline constexpr llvm::StringLiteral kKernelAttr = "attn.kernel";
+
+} // namespace cfc

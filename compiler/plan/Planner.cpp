@@ -1,0 +1,202 @@
+//===- Planner.cpp - Chooses a plan -----------------------------------------===//
+//
+// Kernels are planned one by one: their times add up. For each, the legal
+// combinations of the kernel's choices are enumerated, with the cheapest
+// choices for its operations, and sorted by predicted time; the first whose
+// shared memory fits when it is really built is taken. A random plan draws
+// instead of sorting. What a given plan fixes is the only value considered.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/plan/Planner.h"
+#include "compiler/plan/KernelSearch.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::attn;
+
+namespace {
+class Planner {
+public:
+  Planner(GraphOp graph, const Machine &machine, const PlanOptions &options, int &exitCode)
+      : graph(graph), machine(machine), options(options), exitCode(exitCode),
+        random(options.randomSeed.value_or(0)) {}
+  FailureOr<Plan> run();
+
+private:
+  LogicalResult checkGiven();
+  SmallVector<int64_t> pinned();
+  SmallVector<size_t> drawCuts(size_t numOps);
+  FailureOr<Plan> plan(ArrayRef<size_t> cuts);
+  FailureOr<Plan> planCut();
+  std::optional<Plan> search(const Fusion &fusion, ArrayRef<KernelShape> shapes);
+  bool accept(const Plan &plan, std::vector<KernelSearch> &kernels);
+  Plan assemble(const Fusion &fusion, ArrayRef<KernelSearch> kernels);
+
+  GraphOp graph;
+  const Machine &machine;
+  const PlanOptions &options;
+  int &exitCode;
+  Random random;
+  Refusal refusal;
+  double predicted = 0; ///< time of the plan found last
+};
+} // namespace
+
+/// The given plan must be for this graph and name what it has.
+LogicalResult Planner::checkGiven() {
+  exitCode = kExitBadInput;
+  const Plan &given = *options.given;
+  if (given.graph != graph.getSymName() || (!given.hash.empty() && given.hash != graphHash(graph)))
+    return graph.emitError("the plan is for another graph: @")
+           << given.graph << (given.hash.empty() ? "" : ", hash " + given.hash) << "; this is @"
+           << graph.getSymName() << ", hash " << graphHash(graph);
+  std::vector<std::string> labels;
+  for (Operation *op : kernelOps(graph))
+    labels.push_back(opLabel(op));
+  for (const OpPlan &op : given.ops) {
+    if (llvm::is_contained(labels, op.label))
+      continue;
+    InFlightDiagnostic diag = graph.emitError("the plan names an operation that the graph does not have: ")
+                              << op.label;
+    SmallVector<StringRef> known(labels.begin(), labels.end());
+    if (StringRef near = nearestName(op.label, known); !near.empty())
+      diag << "; did you mean " << near << "?";
+    return diag;
+  }
+  return success();
+}
+
+/// The kernel of each operation that the given plan, or attn-fuse, fixes.
+SmallVector<int64_t> Planner::pinned() {
+  SmallVector<int64_t> kernels;
+  for (Operation *op : kernelOps(graph)) {
+    const OpPlan *given = options.given ? options.given->find(opLabel(op)) : nullptr;
+    auto attached = op->getAttrOfType<IntegerAttr>(kKernelAttr);
+    kernels.push_back(given && given->kernel >= 0 ? given->kernel : attached ? attached.getInt() : -1);
+  }
+  return kernels;
+}
+
+/// Half of the random plans fuse all that can be fused; the others cut once or twice.
+SmallVector<size_t> Planner::drawCuts(size_t numOps) {
+  SmallVector<size_t> cuts;
+  for (uint64_t n = random.below(4); n > 1; --n)
+    cuts.push_back(random.below(numOps));
+  return cuts;
+}
+
+Plan Planner::assemble(const Fusion &fusion, ArrayRef<KernelSearch> kernels) {
+  Plan plan;
+  plan.graph = graph.getSymName().str();
+  plan.hash = graphHash(graph);
+  SmallVector<size_t> next(kernels.size(), 0);
+  predicted = 0;
+  for (const KernelSearch &kernel : kernels) {
+    plan.kernels.push_back(kernel.current().kernel);
+    predicted += kernel.currentUs();
+  }
+  for (auto [op, kernel] : llvm::zip_equal(kernelOps(graph), fusion.kernelOf)) {
+    plan.ops.push_back(kernels[kernel].current().ops[next[kernel]++]);
+    plan.ops.back().label = opLabel(op);
+  }
+  return plan;
+}
+
+/// Whether every kernel of the plan fits; moves those that do not to their next candidate.
+bool Planner::accept(const Plan &plan, std::vector<KernelSearch> &kernels) {
+  if (!options.sharedBytes)
+    return true;
+  std::string why;
+  SmallVector<int64_t> sizes = options.sharedBytes(graph, plan, why);
+  bool fits = true;
+  for (auto [kernel, size] : llvm::zip(kernels, sizes)) {
+    if (size >= 0 && size <= machine.sharedLimit(kernel.current().kernel.ctasPerSm))
+      continue;
+    fits = false;
+    if (size < 0)
+      refusal.add(Refusal::Built, why);
+    kernel.reject(size, refusal);
+  }
+  return fits;
+}
+
+std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> shapes) {
+  std::vector<KernelSearch> kernels;
+  for (auto [i, shape] : llvm::enumerate(shapes)) {
+    kernels.emplace_back(shape, i, machine, options);
+    if (!kernels.back().enumerate(options.randomSeed ? &random : nullptr, refusal))
+      return std::nullopt;
+  }
+  while (llvm::none_of(kernels, [](const KernelSearch &kernel) { return kernel.done(); })) {
+    Plan plan = assemble(fusion, kernels);
+    if (accept(plan, kernels))
+      return plan;
+  }
+  return std::nullopt;
+}
+
+FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
+  exitCode = kExitCannotRun;
+  FailureOr<Fusion> fusion = fuse(graph, cuts, pinned());
+  if (failed(fusion))
+    return failure();
+  FailureOr<std::vector<KernelShape>> shapes = shapeKernels(graph, *fusion);
+  if (failed(shapes))
+    return failure();
+  if (options.given && options.given->kernels.size() > shapes->size()) {
+    exitCode = kExitBadInput;
+    return graph.emitError("the plan describes kernel ")
+           << options.given->kernels.size() - 1 << "; its operations are in " << shapes->size()
+           << (shapes->size() == 1 ? " kernel" : " kernels");
+  }
+  std::optional<Plan> found = search(*fusion, *shapes);
+  if (!found)
+    return Plan(); // the caller tries another fusion
+  return *found;
+}
+
+/// Nothing legal with everything fused: the best plan with one more kernel, or one for each operation.
+FailureOr<Plan> Planner::planCut() {
+  Plan best;
+  double bestUs = 0;
+  size_t numOps = kernelOps(graph).size();
+  SmallVector<size_t> all;
+  for (size_t cut = 0; cut + 1 < numOps; ++cut) {
+    all.push_back(cut);
+    FailureOr<Plan> cutPlan = plan(cut);
+    if (failed(cutPlan))
+      return failure();
+    if (cutPlan->kernels.empty() || (!best.kernels.empty() && predicted >= bestUs))
+      continue;
+    best = *cutPlan;
+    bestUs = predicted;
+  }
+  return best.kernels.empty() && numOps > 2 ? plan(all) : best;
+}
+
+FailureOr<Plan> Planner::run() {
+  exitCode = kExitCannotRun;
+  if (failed(checkLimits(graph)) || (options.given && failed(checkGiven())))
+    return failure();
+  size_t numOps = kernelOps(graph).size();
+  bool isFree = llvm::all_of(pinned(), [](int64_t kernel) { return kernel < 0; });
+  // A random plan may draw cuts with which nothing is legal; it draws again.
+  for (int attempt = 0; attempt < (options.randomSeed ? 20 : 1); ++attempt) {
+    FailureOr<Plan> found = plan(options.randomSeed && isFree ? drawCuts(numOps) : SmallVector<size_t>());
+    if (failed(found) || !found->kernels.empty())
+      return found;
+  }
+  if (isFree) {
+    FailureOr<Plan> found = planCut();
+    if (failed(found) || !found->kernels.empty())
+      return found;
+  }
+  exitCode = refusal.stage == Refusal::Names ? kExitBadInput : kExitCannotRun;
+  return graph.emitError("no plan for ") << machine.name << ": " << refusal.text;
+}
+
+FailureOr<Plan> cfc::makePlan(GraphOp graph, const Machine &machine, const PlanOptions &options,
+                              int &exitCode) {
+  return Planner(graph, machine, options, exitCode).run();
+}

@@ -1,0 +1,38 @@
+//===- Planner.h - Chooses a plan -------------------------------------------===//
+#pragma once
+#include "compiler/plan/Fusion.h"
+#include "compiler/plan/Machine.h"
+#include "compiler/plan/Plan.h"
+#include <functional>
+
+namespace cfc {
+
+/// Shared memory of a CTA of each of a plan's kernels, in bytes; -1, and a reason in `why`, for a kernel that
+/// cannot be built.
+using SharedBytesFn =
+    std::function<llvm::SmallVector<int64_t>(attn::GraphOp graph, const Plan &plan, std::string &why)>;
+
+struct PlanOptions {
+  /// Draws a legal plan by this seed, over all choices, instead of the best.
+  std::optional<uint64_t> randomSeed;
+  /// Choices that stay as they are; the rest is planned.
+  std::optional<Plan> given;
+  /// Only plans whose results have the same bits.
+  bool deterministic = true;
+  /// Cached tokens that predictions assume (at most what the graph allows).
+  int64_t length = 4096;
+  /// Exact sizes; without it an estimate is used. `planGraph` in compiler/lower/AttnPlan.h sets it.
+  SharedBytesFn sharedBytes;
+};
+
+/// The plan with the smallest predicted time among the legal ones. On failure a diagnostic has been emitted
+/// and `exitCode` is 2 (the given plan is for another graph or names what the graph does not have) or 3
+/// (nothing legal; the diagnostic says what is required and the limit).
+mlir::FailureOr<Plan> makePlan(attn::GraphOp graph, const Machine &machine, const PlanOptions &options,
+                               int &exitCode);
+
+/// A plan phase by phase with predicted bytes and time, for a cache of `length` tokens.
+std::string explain(attn::GraphOp graph, const Plan &plan, const Machine &machine, int64_t length,
+                    const SharedBytesFn &sharedBytes = {});
+
+} // namespace cfc
