@@ -16,13 +16,18 @@ static std::string describe(StateAttr s) {
   return "split over dimension " + std::to_string(s.getDim());
 }
 
-/// `value` must be whole in each worker of every axis but grid sums.
+/// `value` must be whole in each worker of every axis.
 static LogicalResult needsReplicated(Operation *op, Value value, StringRef what) {
-  for (StateAttr s : cast<TileType>(value.getType()).getStates())
-    return op->emitOpError("needs ") << what << " replicated over `" << s.getAxis().getValue() << "`; it is "
-                                     << describe(s) << ": insert `kernel.exchange "
-                                     << (s.isPartial() ? "reduce" : "gather") << " … over "
-                                     << s.getAxis().getValue() << "`";
+  auto func = op->getParentOfType<FuncOp>();
+  for (StateAttr s : cast<TileType>(value.getType()).getStates()) {
+    StringRef name = s.getAxis().getValue();
+    AxisAttr axis = func ? func.axis(name) : AxisAttr();
+    StringRef exchange = axis && axis.getLevel() == Level::Grid ? "finish"
+                         : s.isPartial()                         ? "exchange reduce"
+                                                                 : "exchange gather";
+    return op->emitOpError("needs ") << what << " replicated over `" << name << "`; it is " << describe(s)
+                                     << ": insert `kernel." << exchange << " … over " << name << "`";
+  }
   return success();
 }
 
@@ -291,6 +296,8 @@ LogicalResult ExchangeOp::verify() {
            << getAxis() << "' is none (the grid: kernel.finish)";
   if (getAlgorithm() == Algorithm::Ordered || getAlgorithm() == Algorithm::Atomic)
     return emitOpError("goes by push, butterfly or bulk over a cta axis");
+  if ((*this)->getParentOfType<FinishOp>())
+    return emitOpError("cannot stand in kernel.finish: CTAs of a cluster finish at different times");
   std::optional<StateAttr> state = stateOver(from.getStates(), getAxis());
   bool reduce = getKind() == ExchangeKind::Reduce;
   if (!state || state->isPartial() != reduce)

@@ -1,0 +1,130 @@
+// What a kernel's verifier says; where an exchange is missing it names it.
+// RUN: cfc-opt %s -split-input-file -verify-diagnostics
+
+kernel.func @missing_gather(%x: memref<64xf16>, %w: memref<64x64xf16>, %table: memref<8x16xf32>, %pos: memref<1xi32>) axes(part = 4 @cta) plan() {
+  %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16, part: split(0)>
+  // expected-error@+1 {{needs %x replicated over `part`; it is split over dimension 0: insert `kernel.exchange gather … over part`}}
+  %r = kernel.rope half_split %t, %table position %pos : !kernel.tile<64xf16, part: split(0)>, memref<8x16xf32>, memref<1xi32> -> !kernel.tile<64xf16>
+  kernel.return
+}
+
+// -----
+
+kernel.func @missing_reduce(%x: memref<64xf32>) axes(part = 4 @cta) plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32, part: split(0)>
+  %f = kernel.fold max %t : !kernel.tile<64xf32, part: split(0)> -> !kernel.tile<1xf32, part: partial(max)>
+  // expected-error@+1 {{needs the tile replicated over `part`; it is a partial max: insert `kernel.exchange reduce … over part`}}
+  kernel.write %f, %x : !kernel.tile<1xf32, part: partial(max)>, memref<64xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @wrong_kind(%x: memref<64xf32>) axes(part = 4 @cta) plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32, part: split(0)>
+  // expected-error@+1 {{reduces a partial value over `part`; it is split over dimension 0}}
+  %g = kernel.exchange reduce %t over "part" by push : !kernel.tile<64xf32, part: split(0)> -> !kernel.tile<64xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @indivisible(%x: memref<66xf32>) axes(part = 4 @cta) plan() {
+  // expected-error@+1 {{splits 66 elements over the 4 workers of "part"; that does not divide}}
+  %t = kernel.read %x : memref<66xf32> -> !kernel.tile<66xf32, part: split(0)>
+  kernel.return
+}
+
+// -----
+
+// expected-error@+1 {{has 32 CTAs a cluster; 16 are the most}}
+kernel.func @cluster(%x: memref<64xf32>) axes(a = 4 @cta, b = 8 @cta) plan() {
+  kernel.return
+}
+
+// -----
+
+// expected-error@+1 {{axis "a" has size 3; powers of two are possible}}
+kernel.func @odd(%x: memref<64xf32>) axes(a = 3 @cta) plan() {
+  kernel.return
+}
+
+// -----
+
+// expected-error@+1 {{has an unknown plan key 'ring_stage'; known are ring_stages, tile_columns and ctas_per_sm}}
+kernel.func @key(%x: memref<64xf32>) axes() plan(ring_stage = 3) {
+  kernel.return
+}
+
+// -----
+
+// expected-error@+1 {{unknown level '@}}
+kernel.func @level(%x: memref<64xf32>) axes(a = 2 @block) plan() {
+  kernel.return
+}
+
+// -----
+
+kernel.func @no_axis(%x: memref<64xf32>) axes() plan() {
+  // expected-error@+1 {{needs a grid axis of its kernel; 'head' is none}}
+  kernel.for_items %h over head {
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @unknown_axis(%x: memref<64xf32>) axes() plan() {
+  // expected-error@+1 {{names an unknown axis "part"}}
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32, part: split(0)>
+  kernel.return
+}
+
+// -----
+
+kernel.func @twice(%x: memref<64xf16>, %w: memref<64x64xf16>) axes() plan() {
+  %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
+  // expected-error@+1 {{gives a stream that must be used exactly once}}
+  %s = kernel.load %w rows [64] : memref<64x64xf16> -> !kernel.stream<64x64xf16>
+  %a = kernel.matmul %s, %t slots 16 : !kernel.stream<64x64xf16>, !kernel.tile<64xf16> -> !kernel.tile<64xf32>
+  %b = kernel.matmul %s, %t slots 16 : !kernel.stream<64x64xf16>, !kernel.tile<64xf16> -> !kernel.tile<64xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @shapes(%x: memref<64xf16>, %w: memref<64x32xf16>) axes() plan() {
+  %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
+  %s = kernel.load %w rows [64] : memref<64x32xf16> -> !kernel.stream<64x32xf16>
+  // expected-error@+1 {{the shapes do not fit}}
+  %a = kernel.matmul %s, %t slots 16 : !kernel.stream<64x32xf16>, !kernel.tile<64xf16> -> !kernel.tile<64xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @unfinished(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [64] columns at %i : memref<64x64xf16> -> !kernel.stream<64x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<64x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<64xf32, item: partial(sum)>
+    // expected-error@+1 {{needs the tile replicated over `item`; it is a partial sum: insert `kernel.finish … over item`}}
+    kernel.write %m, %y : !kernel.tile<64xf32, item: partial(sum)>, memref<64xf32>
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @in_finish(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64xf32>) axes(item = 2 @grid, part = 2 @cta) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [64] columns at %i : memref<64x64xf16> -> !kernel.stream<64x32xf16, part: split(0)>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<64x32xf16, part: split(0)>, !kernel.tile<32xf16> -> !kernel.tile<64xf32, part: split(0), item: partial(sum)>
+    kernel.finish %m over item by ordered : !kernel.tile<64xf32, part: split(0), item: partial(sum)> as %sum: !kernel.tile<64xf32, part: split(0)> {
+      // expected-error@+1 {{cannot stand in kernel.finish: CTAs of a cluster finish at different times}}
+      %g = kernel.exchange gather %sum over "part" by push : !kernel.tile<64xf32, part: split(0)> -> !kernel.tile<64xf32>
+    }
+  }
+  kernel.return
+}

@@ -1,0 +1,29 @@
+// RUN: cfc-opt %s --kernel-assign-storage | FileCheck %s
+
+// Two arrivals count for each CTA of the cluster (16 bytes), then one partial sum of 64 f32 for each of 3 items.
+// CHECK: module attributes {kernel.workspace_bytes = 784 : i64, kernel.zero_bytes = 16 : i64}
+// CHECK: kernel.func @first(%{{.*}}: memref<96xf16> {kernel.entry = 0 : i32, kernel.name = "x"}
+// CHECK-SAME: !kernel.cache<heads = 1, dim = 64, f16> {kernel.entry = 1 : i32
+// CHECK-SAME: kernel.entry = 6 : i32, kernel.name = "w"
+// CHECK-SAME: kernel.entry = 7 : i32, kernel.name = "y"
+// CHECK: kernel.finish {{.*}} {counters = 0 : i64, partials = 16 : i64}
+kernel.func @first(%x: memref<96xf16>, %c: !kernel.cache<heads = 1, dim = 64, f16>, %w: memref<64x96xf16>, %y: memref<64xf32>)
+    axes(item = 3 @grid, part = 2 @cta) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<96xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [64] columns at %i : memref<64x96xf16> -> !kernel.stream<64x32xf16, part: split(0)>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<64x32xf16, part: split(0)>, !kernel.tile<32xf16> -> !kernel.tile<64xf32, part: split(0), item: partial(sum)>
+    kernel.finish %m over item by ordered : !kernel.tile<64xf32, part: split(0), item: partial(sum)> as %sum: !kernel.tile<64xf32, part: split(0)> {
+      kernel.write %sum, %y : !kernel.tile<64xf32, part: split(0)>, memref<64xf32>
+    }
+  }
+  kernel.return
+}
+
+// The same tensor has the same entry in a later kernel.
+// CHECK: kernel.func @second(%{{.*}}: memref<64xf32> {kernel.entry = 7 : i32, kernel.name = "y"}, %{{.*}}: memref<64xf32> {kernel.entry = 8 : i32, kernel.name = "z"})
+kernel.func @second(%y: memref<64xf32>, %z: memref<64xf32>) axes() plan() {
+  %t = kernel.read %y : memref<64xf32> -> !kernel.tile<64xf32>
+  kernel.write %t, %z : !kernel.tile<64xf32>, memref<64xf32>
+  kernel.return
+}

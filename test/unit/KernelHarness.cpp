@@ -1,0 +1,167 @@
+//===- KernelHarness.cpp - Runs kernel.funcs on the emulator -------------------===//
+#include "test/unit/KernelHarness.h"
+#include "compiler/lower/KernelPasses.h"
+#include "compiler/pipeline/Manifest.h"
+#include "dialects/attn/Elements.h"
+#include "dialects/kernel/Kernel.h"
+#include "dialects/simt/Simt.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/Support/Error.h"
+#include <catch2/catch.hpp>
+#include <cstring>
+
+using namespace cfc;
+using namespace cfc::test;
+
+static constexpr size_t kTableHeader = 64;
+
+KernelRun::KernelRun(const std::string &text) : context(std::make_unique<mlir::MLIRContext>()) {
+  context->loadDialect<kernel::KernelDialect, simt::SimtDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
+                       mlir::scf::SCFDialect>();
+  module = mlir::parseSourceString<mlir::ModuleOp>(text, context.get());
+  REQUIRE(module);
+  mlir::PassManager storage(context.get());
+  storage.addPass(kernel::createKernelAssignStorage());
+  REQUIRE(succeeded(storage.run(*module)));
+  graph = describeKernels(*module, "test");
+  mlir::PassManager lowering(context.get());
+  lowering.addPass(kernel::createKernelOutlineProducer());
+  lowering.addPass(kernel::createKernelToSimt());
+  lowering.addPass(mlir::createCSEPass());
+  lowering.addPass(mlir::createCanonicalizerPass());
+  REQUIRE(succeeded(lowering.run(*module)));
+  auto compiled = emu::Program::compile(*module);
+  if (!compiled)
+    FAIL(llvm::toString(compiled.takeError()));
+  program = std::move(*compiled);
+}
+
+KernelRun::~KernelRun() = default;
+
+/// Buffers, table and workspace, on first use: `capacity` may be set before.
+void KernelRun::allocate() {
+  if (table)
+    return;
+  size_t entries = graph.table.size();
+  table = memory.allocate(kTableHeader + 8 * entries, 256, "table", /*zeroed=*/true);
+  workspace = memory.allocate(std::max<size_t>(graph.workspace.bytes, 16), 256, "workspace");
+  std::memset(workspace, 0, graph.workspace.zeroBytes);
+  auto add = [&](const std::string &name, size_t elements, cfc_dtype dtype) {
+    size_t size = elements * runtime::elementBytes(dtype);
+    return buffers[name] = {memory.allocate(size, 256, name), size, dtype};
+  };
+  for (const runtime::TensorSpec &t : graph.tensors) {
+    size_t n = 1;
+    for (int64_t d : t.shape)
+      n *= d;
+    if (t.kind == runtime::TensorKind::Tensor) {
+      add(t.name, n, t.dtype);
+    } else {
+      add(t.name + ".k", t.heads * capacity * t.dim, t.dtype);
+      add(t.name + ".v", t.heads * capacity * t.dim, t.dtype);
+    }
+  }
+  auto *entry = reinterpret_cast<int64_t *>(static_cast<char *>(table) + kTableHeader);
+  for (const runtime::TableEntry &e : graph.table) {
+    const runtime::TensorSpec &t = graph.tensors[e.tensor];
+    int64_t row = t.dim * runtime::elementBytes(t.dtype);
+    auto address = [&](const std::string &name) { return reinterpret_cast<int64_t>(buffers[name].data); };
+    switch (e.field) {
+    case runtime::Field::Pointer:
+      *entry++ = address(t.name);
+      break;
+    case runtime::Field::KPointer:
+      *entry++ = address(t.name + ".k");
+      break;
+    case runtime::Field::VPointer:
+      *entry++ = address(t.name + ".v");
+      break;
+    case runtime::Field::StrideHead:
+      *entry++ = row * capacity;
+      break;
+    case runtime::Field::StrideToken:
+      *entry++ = row;
+      break;
+    case runtime::Field::Capacity:
+      *entry++ = capacity;
+      break;
+    }
+  }
+}
+
+const KernelRun::Buffer &KernelRun::buffer(const std::string &name) const {
+  auto it = buffers.find(name);
+  if (it == buffers.end())
+    FAIL("no tensor " << name);
+  return it->second;
+}
+
+static ElementKind elementKind(cfc_dtype dtype) {
+  switch (dtype) {
+  case CFC_F16:
+    return ElementKind::F16;
+  case CFC_BF16:
+    return ElementKind::BF16;
+  case CFC_F32:
+    return ElementKind::F32;
+  case CFC_I32:
+    return ElementKind::I32;
+  default:
+    return ElementKind::I64;
+  }
+}
+
+void KernelRun::set(const std::string &name, const std::vector<double> &values) {
+  allocate();
+  const Buffer &b = buffer(name);
+  REQUIRE(values.size() * runtime::elementBytes(b.dtype) == b.size);
+  for (size_t i = 0; i < values.size(); ++i)
+    fromDouble(elementKind(b.dtype), values[i], static_cast<char *>(b.data) + i * runtime::elementBytes(b.dtype));
+}
+
+std::vector<double> KernelRun::get(const std::string &name) const {
+  const Buffer &b = buffer(name);
+  std::vector<double> values(b.size / runtime::elementBytes(b.dtype));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = toDouble(elementKind(b.dtype), static_cast<char *>(b.data) + i * runtime::elementBytes(b.dtype));
+  return values;
+}
+
+std::vector<uint8_t> KernelRun::bytes(const std::string &name) const {
+  const Buffer &b = buffer(name);
+  const auto *data = static_cast<const uint8_t *>(b.data);
+  return {data, data + b.size};
+}
+
+emu::Report KernelRun::launch(uint64_t seed, unsigned residentClusters) {
+  allocate();
+  emu::Options options;
+  options.seed = seed;
+  options.residentClusters = residentClusters;
+  emu::Report last;
+  for (const runtime::KernelSpec &k : describeLaunches(*module)) {
+    last = program->launch(k.name, k.clusters, table, workspace, memory, options);
+    if (!last.ok)
+      return last;
+  }
+  return last;
+}
+
+bool KernelRun::workspaceIsReady() const {
+  const auto *bytes = static_cast<const uint8_t *>(workspace);
+  for (uint64_t i = 0; i < graph.workspace.zeroBytes; ++i)
+    if (bytes[i])
+      return false;
+  return true;
+}
+
+uint32_t KernelRun::status() const {
+  uint32_t word;
+  std::memcpy(&word, table, sizeof word);
+  return word;
+}
