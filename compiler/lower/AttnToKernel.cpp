@@ -67,13 +67,18 @@ static TensorInfo describe(Value value, StringRef name, StringRef role) {
 
 std::vector<TensorInfo> cfc::tensorsOf(attn::GraphOp graph) {
   std::vector<TensorInfo> tensors;
-  for (BlockArgument arg : graph.getBody().getArguments())
+  // What no kernel reads has no entry in the table and need not be bound.
+  llvm::DenseSet<Value> used;
+  for (Operation *op : kernelOps(graph))
+    used.insert(op->operand_begin(), op->operand_end());
+  for (BlockArgument arg :
+       llvm::make_filter_range(graph.getBody().getArguments(), [&](Value arg) { return used.contains(arg); }))
     tensors.push_back(
         describe(arg, graph.getArgName(arg.getArgNumber()), isWeight(arg) ? "weight" : "input"));
   for (auto [i, value] : llvm::enumerate(graph.getReturn().getValues()))
     tensors.push_back(describe(value, graph.getResultName(i), "output"));
   for (auto table : graph.getBody().getOps<attn::RopeTableOp>()) {
-    if (table.getResult().use_empty())
+    if (!used.contains(table.getResult()))
       continue;
     std::string name = attn::getValueName(table.getResult());
     TensorInfo info =

@@ -35,7 +35,7 @@ struct TensorInfo {
   int64_t numEntries() const { return kind == "kv_cache" ? 5 : 1; }
 };
 
-/// Arguments, results, then generated tables, in the order of the table's entries.
+/// Arguments that a kernel reads, results, then generated tables, in the order of the table's entries.
 std::vector<TensorInfo> tensorsOf(attn::GraphOp graph);
 
 } // namespace cfc
