@@ -24,7 +24,9 @@ def run_case(checkpoint, length, output, device):
         inputs["table"] = "table"
     for name, key in inputs.items():
         command += ["--input", f"{name}={file}:{key}"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+    if code:
+        sys.exit(f"cfc run ended with {code}")
     return read_results(output)
 
 
