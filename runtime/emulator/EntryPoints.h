@@ -10,52 +10,53 @@
 
 namespace cfc::emu {
 struct Fiber;
+}
+using CfcFiber = cfc::emu::Fiber;
 
 extern "C" {
 // Loads and stores return where the value is to be read or written.
-const void *cfc_emu_load_global(Fiber *, const char *address, uint32_t bytes, uint32_t location);
-const void *cfc_emu_load_shared(Fiber *, const char *address, uint32_t bytes, uint32_t location);
-const void *cfc_emu_load_cluster(Fiber *, const char *address, uint32_t bytes, uint32_t location);
-void *cfc_emu_store_global(Fiber *, char *address, uint32_t bytes, uint32_t location);
-void *cfc_emu_store_shared(Fiber *, char *address, uint32_t bytes, uint32_t location);
-void *cfc_emu_store_cluster(Fiber *, char *address, uint32_t bytes, uint32_t location);
-char *cfc_emu_map_rank(Fiber *, char *address, uint32_t rank, uint32_t location);
+const void *cfc_emu_load_global(CfcFiber *, const char *address, uint32_t bytes, uint32_t location);
+const void *cfc_emu_load_shared(CfcFiber *, const char *address, uint32_t bytes, uint32_t location);
+const void *cfc_emu_load_cluster(CfcFiber *, const char *address, uint32_t bytes, uint32_t location);
+void *cfc_emu_store_global(CfcFiber *, char *address, uint32_t bytes, uint32_t location);
+void *cfc_emu_store_shared(CfcFiber *, char *address, uint32_t bytes, uint32_t location);
+void *cfc_emu_store_cluster(CfcFiber *, char *address, uint32_t bytes, uint32_t location);
+char *cfc_emu_map_rank(CfcFiber *, char *address, uint32_t rank, uint32_t location);
 // `type`: 0 i32, 1 i64, 2 f32; kind, ordering, scope and space as in simt. Values as bits.
-uint64_t cfc_emu_atomic(Fiber *, char *address, uint64_t value, uint32_t kind, uint32_t ordering,
+uint64_t cfc_emu_atomic(CfcFiber *, char *address, uint64_t value, uint32_t kind, uint32_t ordering,
                         uint32_t scope, uint32_t space, uint32_t type, uint32_t location);
 
-void cfc_emu_fence(Fiber *, uint32_t scope, uint32_t location);
-void cfc_emu_fence_proxy_async(Fiber *, uint32_t location);
-void cfc_emu_fence_mbarrier_init(Fiber *, uint32_t location);
-void cfc_emu_barrier(Fiber *, uint32_t id, uint32_t threads, uint32_t location);
-void cfc_emu_syncwarp(Fiber *, uint32_t location);
-void cfc_emu_cluster_arrive(Fiber *, uint32_t location);
-void cfc_emu_cluster_wait(Fiber *, uint32_t location);
-void cfc_emu_grid_wait(Fiber *, uint32_t location);
+void cfc_emu_fence(CfcFiber *, uint32_t scope, uint32_t location);
+void cfc_emu_fence_proxy_async(CfcFiber *, uint32_t location);
+void cfc_emu_fence_mbarrier_init(CfcFiber *, uint32_t location);
+void cfc_emu_barrier(CfcFiber *, uint32_t id, uint32_t threads, uint32_t location);
+void cfc_emu_syncwarp(CfcFiber *, uint32_t location);
+void cfc_emu_cluster_arrive(CfcFiber *, uint32_t location);
+void cfc_emu_cluster_wait(CfcFiber *, uint32_t location);
+void cfc_emu_grid_wait(CfcFiber *, uint32_t location);
 
-void cfc_emu_mbarrier_init(Fiber *, char *barrier, uint32_t count, uint32_t location);
-void cfc_emu_mbarrier_arrive(Fiber *, char *barrier, uint32_t scope, uint32_t remote, uint32_t location);
-void cfc_emu_mbarrier_expect(Fiber *, char *barrier, uint32_t bytes, uint32_t location);
-void cfc_emu_mbarrier_wait(Fiber *, char *barrier, uint32_t parity, uint32_t scope, uint32_t location);
+void cfc_emu_mbarrier_init(CfcFiber *, char *barrier, uint32_t count, uint32_t location);
+void cfc_emu_mbarrier_arrive(CfcFiber *, char *barrier, uint32_t scope, uint32_t remote, uint32_t location);
+void cfc_emu_mbarrier_expect(CfcFiber *, char *barrier, uint32_t bytes, uint32_t location);
+void cfc_emu_mbarrier_wait(CfcFiber *, char *barrier, uint32_t parity, uint32_t scope, uint32_t location);
 
-void cfc_emu_bulk_load(Fiber *, char *target, const char *source, uint32_t bytes, char *barrier,
+void cfc_emu_bulk_load(CfcFiber *, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location);
-void cfc_emu_bulk_push(Fiber *, char *target, const char *source, uint32_t bytes, char *barrier,
+void cfc_emu_bulk_push(CfcFiber *, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location);
-void cfc_emu_bulk_store(Fiber *, char *target, const char *source, uint32_t bytes, uint32_t location);
-void cfc_emu_bulk_commit(Fiber *, uint32_t location);
-void cfc_emu_bulk_wait(Fiber *, uint32_t pending, uint32_t location);
+void cfc_emu_bulk_store(CfcFiber *, char *target, const char *source, uint32_t bytes, uint32_t location);
+void cfc_emu_bulk_commit(CfcFiber *, uint32_t location);
+void cfc_emu_bulk_wait(CfcFiber *, uint32_t pending, uint32_t location);
 
-uint32_t cfc_emu_shuffle(Fiber *, uint32_t value, uint32_t lane, uint32_t mode, uint32_t location);
-void cfc_emu_ldmatrix(Fiber *, const char *address, uint32_t matrices, uint32_t trans, uint32_t *out,
+uint32_t cfc_emu_shuffle(CfcFiber *, uint32_t value, uint32_t lane, uint32_t mode, uint32_t location);
+void cfc_emu_ldmatrix(CfcFiber *, const char *address, uint32_t matrices, uint32_t trans, uint32_t *out,
                       uint32_t location);
-uint32_t cfc_emu_movmatrix(Fiber *, uint32_t value, uint32_t location);
+uint32_t cfc_emu_movmatrix(CfcFiber *, uint32_t value, uint32_t location);
 // `registers`: 4 of A, 2 of B, 4 of C; the 4 of D replace C.
-void cfc_emu_mma(Fiber *, uint32_t *registers, uint32_t type, uint32_t location);
+void cfc_emu_mma(CfcFiber *, uint32_t *registers, uint32_t type, uint32_t location);
 
 float cfc_emu_exp2(float);
 float cfc_emu_log2(float);
 float cfc_emu_rsqrt(float);
-void cfc_emu_trap(Fiber *, uint32_t location);
+void cfc_emu_trap(CfcFiber *, uint32_t location);
 }
-} // namespace cfc::emu

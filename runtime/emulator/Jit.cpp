@@ -251,9 +251,9 @@ llvm::Expected<std::unique_ptr<Program>> Program::compile(mlir::ModuleOp module)
   defineEmulator(**jit, symbols);
   defineLibrary(**jit, symbols);
   if (llvm::Error error = (*jit)->getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols))))
-    return std::move(error);
+    return error;
   if (llvm::Error error = (*jit)->addIRModule(std::move(*translated)))
-    return std::move(error);
+    return error;
   for (Kernel &kernel : impl->kernels) {
     llvm::Expected<orc::ExecutorAddr> address = (*jit)->lookup(kernel.name);
     if (!address)

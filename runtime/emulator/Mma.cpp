@@ -14,7 +14,7 @@
 using namespace cfc::emu;
 
 namespace {
-/// A and B as f32; B is stored by rows of k.
+/// A and B as f32.
 struct Operands {
   alignas(32) float a[16][16];
   alignas(32) float b[16][8];
@@ -39,13 +39,13 @@ static float fromHalf(uint16_t half) {
 
 static float widen(bool bf16, uint16_t x) { return bf16 ? fromBits(uint32_t(x) << 16) : fromHalf(x); }
 
-static void convertPortably(bool bf16, const uint16_t a[16][16], const uint16_t b[8][16], Operands &out) {
+static void convertPortably(bool bf16, const uint16_t a[16][16], const uint16_t b[16][8], Operands &out) {
   for (unsigned m = 0; m < 16; ++m)
     for (unsigned k = 0; k < 16; ++k)
       out.a[m][k] = widen(bf16, a[m][k]);
-  for (unsigned n = 0; n < 8; ++n)
-    for (unsigned k = 0; k < 16; ++k)
-      out.b[k][n] = widen(bf16, b[n][k]);
+  for (unsigned k = 0; k < 16; ++k)
+    for (unsigned n = 0; n < 8; ++n)
+      out.b[k][n] = widen(bf16, b[k][n]);
 }
 
 static void multiplyPortably(const Operands &in, float c[16][8]) {
@@ -56,33 +56,33 @@ static void multiplyPortably(const Operands &in, float c[16][8]) {
 }
 
 #if defined(__x86_64__)
+// GCC 12's interprocedural analysis loses stores of such functions (-fipa-modref at -O3): keep it out.
+#if defined(__clang__)
+#define CFC_NO_IPA
+#else
+#define CFC_NO_IPA __attribute__((noipa))
+#endif
 #define CFC_AVX2 __attribute__((target("avx2,f16c")))
 
-CFC_AVX2 static __m256 widen8(bool bf16, const uint16_t *x) {
+CFC_AVX2 static inline __m256 widen8(bool bf16, const uint16_t *x) {
   __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i *>(x));
   if (bf16)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   return _mm256_cvtph_ps(bits);
 }
 
-CFC_AVX2 static void convertWithAvx2(bool bf16, const uint16_t a[16][16], const uint16_t b[8][16],
-                                     Operands &out) {
+CFC_AVX2 CFC_NO_IPA static void convertWithAvx2(bool bf16, const uint16_t a[16][16], const uint16_t b[16][8],
+                                                Operands &out) {
   for (unsigned m = 0; m < 16; ++m) {
     _mm256_store_ps(out.a[m], widen8(bf16, a[m]));
     _mm256_store_ps(out.a[m] + 8, widen8(bf16, a[m] + 8));
   }
-  alignas(32) float columns[8][16];
-  for (unsigned n = 0; n < 8; ++n) {
-    _mm256_store_ps(columns[n], widen8(bf16, b[n]));
-    _mm256_store_ps(columns[n] + 8, widen8(bf16, b[n] + 8));
-  }
   for (unsigned k = 0; k < 16; ++k)
-    for (unsigned n = 0; n < 8; ++n)
-      out.b[k][n] = columns[n][k];
+    _mm256_store_ps(out.b[k], widen8(bf16, b[k]));
 }
 
 /// Eight rows at a time: their chains of additions overlap.
-CFC_AVX2 static void multiplyWithAvx2(const Operands &in, float c[16][8]) {
+CFC_AVX2 CFC_NO_IPA static void multiplyWithAvx2(const Operands &in, float c[16][8]) {
   for (unsigned half = 0; half < 16; half += 8) {
     __m256 sum[8];
     for (unsigned m = 0; m < 8; ++m)
@@ -103,7 +103,7 @@ static bool haveAvx2() {
 }
 #endif
 
-void cfc::emu::mmaM16N8K16(bool bf16, const uint16_t a[16][16], const uint16_t b[8][16], float c[16][8]) {
+void cfc::emu::mmaM16N8K16(bool bf16, const uint16_t a[16][16], const uint16_t b[16][8], float c[16][8]) {
   Operands operands;
 #if defined(__x86_64__)
   if (haveAvx2()) {

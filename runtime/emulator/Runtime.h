@@ -300,6 +300,6 @@ void returnStacks(const std::vector<char *> &stacks);
 inline constexpr size_t kStackBytes = 64 << 10;
 
 /// Products are exact in f32 and are added in f32 in ascending order of k, starting from C.
-void mmaM16N8K16(bool bf16, const uint16_t a[16][16], const uint16_t b[8][16], float c[16][8]);
+void mmaM16N8K16(bool bf16, const uint16_t a[16][16], const uint16_t b[16][8], float c[16][8]);
 
 } // namespace cfc::emu

@@ -206,7 +206,11 @@ static void arrive(Fiber *fiber, Mbarrier &barrier, Scope scope, uint32_t locati
                     barrier.tx < 0 ? "copied but not expected" : "still expected"));
   launch.release(fiber, barrier.current, scope);
   --barrier.pending;
+  uint64_t phase = barrier.phase;
   checkPhase(launch, barrier);
+  // What the others may now do can happen before this thread's next step.
+  if (launch.chaos.on && launch.random.oneIn(barrier.phase == phase ? 16 : 2))
+    launch.preemptNow(fiber, location);
 }
 
 void Launch::completeTx(Mbarrier &barrier, uint32_t bytes, uint32_t location) {

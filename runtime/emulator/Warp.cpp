@@ -130,7 +130,7 @@ uint32_t cfc_emu_movmatrix(Fiber *fiber, uint32_t value, uint32_t location) {
 
 //===-- mma ---------------------------------------------------------------===//
 static void multiply(Warp &warp, bool bf16) {
-  alignas(32) uint16_t a[16][16], b[8][16]; // b transposed: [column][k]
+  alignas(32) uint16_t a[16][16], b[16][8];
   alignas(32) float c[16][8];
   for (unsigned lane = 0; lane < 32; ++lane) {
     const auto *r = static_cast<const uint32_t *>(warp.lanes[lane].in);
@@ -139,8 +139,8 @@ static void multiply(Warp &warp, bool bf16) {
     std::memcpy(&a[row + 8][column], &r[1], 4);
     std::memcpy(&a[row][column + 8], &r[2], 4);
     std::memcpy(&a[row + 8][column + 8], &r[3], 4);
-    std::memcpy(&b[row][column], &r[4], 4);
-    std::memcpy(&b[row][column + 8], &r[5], 4);
+    for (unsigned i = 0; i < 4; ++i) // lanes of a row hold a column of B
+      b[column + i % 2 + 8 * (i / 2)][row] = static_cast<uint16_t>(r[4 + i / 2] >> 16 * (i % 2));
     std::memcpy(&c[row][column], &r[6], 8);
     std::memcpy(&c[row + 8][column], &r[8], 8);
   }
