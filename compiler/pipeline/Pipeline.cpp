@@ -137,6 +137,26 @@ LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
   return success();
 }
 
+/// Shapes, roles and bounds as the graph has them; kernels know tensors as flat memory.
+static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
+  std::map<std::string, TensorInfo> infos;
+  for (TensorInfo &info : tensorsOf(graph))
+    infos.emplace(info.name, info);
+  for (runtime::TensorSpec &tensor : spec.tensors) {
+    auto it = infos.find(tensor.name);
+    if (it == infos.end())
+      continue;
+    const TensorInfo &info = it->second;
+    tensor.shape.assign(info.shape.begin(), info.shape.end());
+    if (info.bound && info.role == "input")
+      tensor.bound = info.bound;
+    tensor.role = info.role == "input"    ? runtime::Role::Input
+                  : info.role == "weight" ? runtime::Role::Weight
+                  : info.role == "inout"  ? runtime::Role::InOut
+                                          : runtime::Role::Output;
+  }
+}
+
 LogicalResult Compilation::lowerToSimt(StringRef name) {
   PhaseTimer timer(options, "kernel to simt");
   MLIRContext *context = result.kernel->getContext();
@@ -145,6 +165,8 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
   if (failed(storage.run(*result.kernel)))
     return fail(kBadInput);
   runtime::GraphSpec graph = describeKernels(*result.kernel, name);
+  if (result.attn)
+    describeAsInGraph(graph, *result.attn->getOps<attn::GraphOp>().begin());
 
   result.simt = result.kernel->clone();
   PassManager lowering(context);
