@@ -153,7 +153,8 @@ static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
     tensor.role = info.role == "input"    ? runtime::Role::Input
                   : info.role == "weight" ? runtime::Role::Weight
                   : info.role == "inout"  ? runtime::Role::InOut
-                                          : runtime::Role::Output;
+                  : info.role == "output" ? runtime::Role::Output
+                                          : runtime::Role::Input; // a generated table: whoever binds makes it
   }
 }
 
