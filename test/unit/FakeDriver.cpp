@@ -42,6 +42,8 @@ CUresult allocate(CUdeviceptr *pointer, size_t bytes, int device) {
   *pointer = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, rounded));
   std::memset(reinterpret_cast<void *>(*pointer), 0xcd, rounded); // never zero by luck
   state->memory[*pointer] = {bytes, device};
+  if (state->onAllocate)
+    state->onAllocate(reinterpret_cast<void *>(*pointer), bytes);
   return kCudaSuccess;
 }
 
@@ -91,6 +93,8 @@ CUresult launch(const CUlaunchConfig *config, CUfunction function, void **parame
     record.entries.resize(state->memory.at(record.table).first / 8 - 8);
     std::memcpy(record.entries.data(), table + 64, record.entries.size() * 8);
     state->launches.push_back(record);
+    if (state->onLaunch)
+      state->onLaunch(record);
   });
 }
 
@@ -176,6 +180,8 @@ void fillMemory(Driver &table) {
   };
   table.cuMemFree = [](CUdeviceptr pointer) {
     auto lock = enter("cuMemFree");
+    if (state->onAllocate)
+      return 0;
     std::free(reinterpret_cast<void *>(pointer));
     return state->memory.erase(pointer) == 1 ? 0 : 1;
   };

@@ -42,6 +42,9 @@ struct FakeState {
   std::map<std::pair<std::string, int>, int> attributes; ///< of functions, by kernel and attribute
   std::vector<std::string> calls;                        ///< names of functions called, while `record` is set
   bool record = false;
+  // What a test wants to happen besides: launches may be run for real, in memory that is announced.
+  std::function<void(const FakeLaunch &)> onLaunch;
+  std::function<void(void *memory, size_t bytes)> onAllocate; ///< such memory is not used twice
   // Work that waits.
   std::vector<std::function<void()>> queue;
   bool capturing = false;

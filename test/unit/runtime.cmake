@@ -1,3 +1,13 @@
 cfc_unit_test(BundleTest SOURCES BundleTest.cpp RuntimeFixture.cpp LINK CfcBundle nlohmann_json::nlohmann_json)
 cfc_unit_test(RuntimeTest
   SOURCES RuntimeTest.cpp RuntimeLaunchTest.cpp RuntimeFixture.cpp FakeDriver.cpp RuntimeHeaderTest.c LINK CfcRuntime)
+if(TARGET CfcPipeline AND TARGET CfcEmu)
+  cfc_unit_test(RuntimeEmulatorTest SOURCES RuntimeEmulatorTest.cpp RuntimeFixture.cpp FakeDriver.cpp
+    LINK CfcRuntime CfcRegistry CfcPipeline CfcEmu MLIRParser)
+  if(TARGET RuntimeEmulatorTest)
+    target_compile_definitions(RuntimeEmulatorTest PRIVATE CFC_GRAPHS="${CMAKE_SOURCE_DIR}/templates/graphs")
+  endif()
+endif()
+cfc_unit_test(RuntimeSharedTest SOURCES RuntimeSharedTest.cpp)
+add_dependencies(RuntimeSharedTest cfc_runtime)
+target_compile_definitions(RuntimeSharedTest PRIVATE CFC_SHARED_RUNTIME="$<TARGET_FILE:cfc_runtime>")

@@ -135,8 +135,10 @@ class Binding:
 
     def __init__(self, bundle, tensors, graph, max_sms):
         self._lib, self._handle, self._tensors = bundle._lib, _P(), dict(tensors)
-        first = next(iter(tensors.values()), None)
-        self.device = (first[0] if isinstance(first, tuple) else first).device
+        devices = [(t[0] if isinstance(t, tuple) else t).device for t in tensors.values()]
+        self.device = next((device for device in devices if device.type == "cuda"), None)
+        if self.device is None:
+            raise ValueError("no tensor is on a CUDA device")
         options = _BindOptions(max_sms=max_sms, flags=1, device=self.device.index)
         torch.cuda.current_stream(self.device)  # makes sure that torch has opened the device
         self._lib.bind(bundle._handle, graph.encode() if graph else None, _array(tensors), ctypes.c_size_t(len(tensors)),

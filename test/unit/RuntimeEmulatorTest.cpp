@@ -1,0 +1,272 @@
+// An engine's way through the C interface with a compiled graph: behind the driver table, launches run on the
+// emulator, so the kernels really read the table, the workspace and the buffers.
+#include "RuntimeHost.h"
+#include "compiler/pipeline/Pipeline.h"
+#include "dialects/attn/Elements.h"
+#include "mlir/Parser/Parser.h"
+#include "runtime/emulator/Emulator.h"
+#include "tools/lib/Dialects.h"
+#include "llvm/Support/raw_ostream.h"
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+using namespace cfc::runtime;
+using namespace cfc::runtime::test;
+
+namespace {
+
+/// templates/graphs/small_attention.mlir compiled for the emulator, and as a bundle whose cubin is empty.
+struct Compiled {
+  mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
+  cfc::CompiledGraph graph;
+  std::unique_ptr<cfc::emu::Program> program;
+  std::string bundle;
+
+  Compiled() {
+    mlir::DialectRegistry registry;
+    cfc::registerDialects(registry);
+    cfc::registerPipelineDialects(registry);
+    context.appendDialectRegistry(registry);
+    std::ifstream file(CFC_GRAPHS "/small_attention.mlir");
+    std::stringstream text;
+    text << file.rdbuf();
+    auto module = mlir::parseSourceString<mlir::ModuleOp>(text.str(), &context);
+    REQUIRE(module);
+    cfc::CompileOptions options;
+    options.last = cfc::Stage::Simt;
+    int exitCode = 0;
+    auto compiled = cfc::compile(*module, options, exitCode);
+    REQUIRE(mlir::succeeded(compiled));
+    graph = std::move(*compiled);
+    auto made = cfc::emu::Program::compile(*graph.simt);
+    if (!made)
+      FAIL(llvm::toString(made.takeError()));
+    program = std::move(*made);
+    bundle = packBundle({{"manifest", toJson(graph.manifest)},
+                         {"graph", text.str()},
+                         {"plan", graph.planText},
+                         {"cubin.0", "none"}});
+  }
+};
+
+Compiled &compiled() {
+  static Compiled once;
+  return once;
+}
+
+/// The engine: its buffers, its workspace, and the emulator as its GPU.
+class Engine {
+public:
+  Engine() {
+    fake->width = [this](const std::string &kernel) { return int(spec(kernel).cluster); };
+    fake->onAllocate = [this](void *memory, size_t bytes) { emulated.addRegion(memory, bytes, "memory"); };
+    fake->onLaunch = [this](const FakeLaunch &launch) { run(launch); };
+    load();
+    makeTensors();
+  }
+
+  ~Engine() {
+    cfc_unbind(binding);
+    cfc_unload(bundle);
+  }
+
+  cfc_tensor &operator[](std::string_view name) {
+    for (cfc_tensor &tensor : tensors)
+      if (tensor.name == name)
+        return tensor;
+    FAIL("no tensor " << name);
+    return tensors.front();
+  }
+
+  template <class T> T *data(std::string_view name) { return static_cast<T *>((*this)[name].data); }
+
+  /// Position, slot and length of the next step.
+  void step(int32_t position, int64_t slot, int32_t length) {
+    *data<int32_t>("pos") = position;
+    *data<int64_t>("slot") = slot;
+    *data<int32_t>("len") = length;
+  }
+
+  void bind() {
+    cfc_status status = cfc_bind(bundle, nullptr, tensors.data(), tensors.size(), nullptr, &binding);
+    INFO(cfc_last_error());
+    REQUIRE(status == CFC_OK);
+  }
+
+  void launch() { REQUIRE(cfc_launch(binding, &workspace, nullptr) == CFC_OK); }
+
+  uint32_t status() {
+    cfc_device_status result{};
+    result.size = sizeof result;
+    result.flags = CFC_DEVICE_STATUS_CLEAR;
+    REQUIRE(cfc_device_status_get(binding, nullptr, &result) == CFC_OK);
+    return result.bits;
+  }
+
+  /// Launches, waits, and gives the result.
+  std::vector<uint16_t> result() {
+    launch();
+    fake->flush();
+    const uint16_t *out = data<uint16_t>("result0");
+    return {out, out + 256};
+  }
+
+  FakeDriver fake;
+  cfc_binding *binding = nullptr;
+  std::vector<cfc_tensor> tensors;
+
+private:
+  const KernelSpec &spec(const std::string &name) {
+    for (const KernelSpec &kernel : graph().variants.front().kernels)
+      if (kernel.name == name)
+        return kernel;
+    throw std::runtime_error("no kernel " + name);
+  }
+
+  const GraphSpec &graph() { return compiled().graph.manifest.graphs.front(); }
+
+  void load() {
+    cfc_load_options options{};
+    options.size = sizeof options;
+    options.memory = compiled().bundle.data();
+    options.memory_bytes = compiled().bundle.size();
+    cfc_status status = cfc_load("small.cfk", &options, &bundle);
+    INFO(cfc_last_error());
+    REQUIRE(status == CFC_OK);
+    size_t bytes = 0, align = 0;
+    REQUIRE(cfc_workspace_size(bundle, nullptr, nullptr, &bytes, &align) == CFC_OK);
+    REQUIRE(align <= 256);
+    workspace.size = sizeof workspace;
+    workspace.workspace = fakeMemory(bytes);
+    workspace.workspace_bytes = bytes;
+    REQUIRE(cfc_workspace_init(workspace.workspace, bytes, nullptr) == CFC_OK);
+  }
+
+  /// Small values from a fixed sequence; zeros for integers and results.
+  void fill(const TensorSpec &spec, void *memory, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      float value = (float(random >> 40) / float(1 << 24) - 0.5f) * 0.4f;
+      if (spec.dtype == CFC_F16)
+        static_cast<uint16_t *>(memory)[i] = cfc::toHalf(value);
+      else if (spec.dtype == CFC_F32)
+        static_cast<float *>(memory)[i] = value;
+    }
+  }
+
+  void makeTensors() {
+    for (const TensorSpec &spec : graph().tensors) {
+      cfc_tensor tensor{};
+      tensor.size = sizeof tensor;
+      tensor.name = spec.name.c_str();
+      tensor.dtype = spec.dtype;
+      uint64_t row = rowOrTensorBytes(spec);
+      if (spec.kind == TensorKind::KvCache) {
+        tensor.capacity = 256;
+        tensor.stride_token = int64_t(row);
+        tensor.stride_head = tensor.capacity * tensor.stride_token;
+        tensor.bytes = uint64_t(spec.heads * tensor.stride_head);
+        for (void **memory : {&tensor.k, &tensor.v})
+          fill(spec, *memory = fakeMemory(tensor.bytes), tensor.bytes / 2);
+      } else {
+        tensor.rank = uint32_t(spec.shape.size());
+        tensor.shape = spec.shape.data();
+        tensor.data = fakeMemory(row);
+        fill(spec, tensor.data, row / elementBytes(spec.dtype));
+      }
+      tensors.push_back(tensor);
+    }
+  }
+
+  /// One launch on the emulator, every time in another order of threads.
+  void run(const FakeLaunch &launch) {
+    cfc::emu::Options options;
+    options.seed = ++seed;
+    cfc::emu::Report report = compiled().program->launch(
+        launch.kernel, launch.grid / launch.cluster, reinterpret_cast<void *>(launch.table),
+        reinterpret_cast<void *>(launch.workspace), emulated, options);
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    report.print(stream);
+    INFO(text);
+    CHECK(report.ok);
+  }
+
+  cfc::emu::Memory emulated;
+  cfc_bundle *bundle = nullptr;
+  cfc_launch_args workspace{};
+  uint64_t random = 1, seed = 0;
+};
+
+} // namespace
+
+TEST_CASE("a compiled graph runs through the C interface") {
+  Engine engine;
+  engine.step(37, 37, 37);
+  engine.bind();
+  std::vector<uint16_t> first = engine.result();
+  for (uint16_t bits : first)
+    REQUIRE(std::isfinite(cfc::halfToFloat(bits)));
+  CHECK(engine.status() == 0);
+  // The workspace is ready for the next launch, and the bits do not depend on the order of threads.
+  CHECK(engine.result() == first);
+
+  SECTION("with fewer clusters at a time") {
+    cfc_unbind(std::exchange(engine.binding, nullptr));
+    engine.fake->resident = [](const std::string &, unsigned) { return 1; };
+    engine.bind();
+    CHECK(engine.result() == first);
+    CHECK(engine.fake->launches.back().grid == engine.fake->launches.back().cluster);
+  }
+  SECTION("rebinding a result") {
+    cfc_tensor moved = engine["result0"];
+    void *old = moved.data;
+    moved.data = fakeMemory(512);
+    std::memset(old, 0, 512);
+    REQUIRE(cfc_rebind(engine.binding, &moved, 1, nullptr) == CFC_OK);
+    engine["result0"] = moved;
+    CHECK(engine.result() == first);
+    CHECK(std::vector<uint16_t>(256, 0) ==
+          std::vector<uint16_t>(static_cast<uint16_t *>(old), static_cast<uint16_t *>(old) + 256));
+  }
+  SECTION("captured at one length, replayed at another") {
+    engine.fake->capturing = true;
+    engine.launch();
+    engine.fake->capturing = false;
+    engine.step(100, 100, 100);
+    engine.fake->replay();
+    engine.fake->flush();
+    const uint16_t *out = engine.data<uint16_t>("result0");
+    std::vector<uint16_t> replayed(out, out + 256);
+    CHECK(replayed != first);
+    CHECK(engine.result() == replayed);
+  }
+}
+
+TEST_CASE("values out of their bound set the sticky word and nothing else") {
+  Engine engine;
+  engine.bind();
+  struct {
+    int32_t position;
+    int64_t slot;
+    int32_t length;
+    uint32_t bits;
+  } steps[] = {{0, 0, 0, 0},
+               {255, 255, 255, 0},
+               {5, -1, 5, 0}, // idle
+               {5, 5, 257, CFC_DEVICE_LENGTH_OUT_OF_BOUND},
+               {5, 5, INT32_MAX, CFC_DEVICE_LENGTH_OUT_OF_BOUND},
+               {5, 5, -1, CFC_DEVICE_LENGTH_OUT_OF_BOUND},
+               {5, 256, 5, CFC_DEVICE_SLOT_OUT_OF_BOUND},
+               {5, INT64_MAX, 5, CFC_DEVICE_SLOT_OUT_OF_BOUND},
+               {256, 5, 5, CFC_DEVICE_POSITION_OUT_OF_BOUND},
+               {-1, 5, 5, CFC_DEVICE_POSITION_OUT_OF_BOUND}};
+  for (const auto &step : steps) {
+    INFO("position " << step.position << ", slot " << step.slot << ", length " << step.length);
+    engine.step(step.position, step.slot, step.length);
+    engine.launch(); // the emulator fails the test for any access outside of the buffers
+    CHECK(engine.status() == step.bits);
+    CHECK(engine.status() == 0);
+  }
+}
