@@ -9,7 +9,8 @@ int cfcHeaderTest(void) {
     return 1;
   if (cfc_load("/nowhere/at/all.cfk", &options, &bundle) != CFC_FILE_ERROR || bundle != NULL)
     return 2;
-  if (CFC_EXIT_CODE(CFC_FILE_ERROR) != 2 || CFC_EXIT_CODE(CFC_NO_DEVICE) != 3 || CFC_EXIT_CODE(CFC_DRIVER_ERROR) != 4)
+  if (CFC_EXIT_CODE(CFC_FILE_ERROR) != 2 || CFC_EXIT_CODE(CFC_NO_DEVICE) != 3 ||
+      CFC_EXIT_CODE(CFC_DRIVER_ERROR) != 4)
     return 3;
   cfc_unload(NULL);
   cfc_unbind(NULL);
