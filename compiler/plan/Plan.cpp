@@ -20,15 +20,20 @@ StringRef cfc::stringify(Split split) {
 static constexpr StringRef kExchangeNames[] = {"", "push", "butterfly", "bulk", "ordered", "atomic"};
 StringRef cfc::stringify(Exchange exchange) { return kExchangeNames[static_cast<int>(exchange)]; }
 
+/// How many operations stand before `op`.
+static unsigned placeOf(Operation *op) {
+  unsigned place = 0;
+  while ((op = op->getPrevNode()))
+    ++place;
+  return place;
+}
+
 std::string cfc::opLabel(Operation *op) {
   std::string label = op->getName().stripDialect().str() + "(";
-  unsigned place = 0;
-  for (Operation *before = op->getPrevNode(); before; before = before->getPrevNode())
-    ++place;
   for (auto [i, result] : llvm::enumerate(op->getResults())) {
     std::string name = attn::getValueName(result);
     if (name.empty())
-      name = ("#" + Twine(place) + (i ? "." + Twine(i) : Twine())).str();
+      name = ("#" + Twine(placeOf(op)) + (i ? "." + Twine(i) : Twine())).str();
     label += (i ? ", %" : "%") + name;
   }
   return label + ")";

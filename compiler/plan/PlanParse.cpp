@@ -86,7 +86,7 @@ bool PlanParser::keys(StringRef list, llvm::function_ref<bool(StringRef, StringR
     if (!set(key, value.trim()))
       return false;
     if (rest.empty() && list.trim().back() == ',')
-      return fail(entry, "a ',' ends the line");
+      return fail(entry.ltrim(), "a ',' ends the line");
     list = rest;
   }
   return true;

@@ -19,7 +19,7 @@ namespace {
 class Planner {
 public:
   Planner(GraphOp graph, const Machine &machine, const PlanOptions &options, int &exitCode)
-      : graph(graph), machine(machine), options(options), exitCode(exitCode),
+      : graph(graph), hash(graphHash(graph)), machine(machine), options(options), exitCode(exitCode),
         random(options.randomSeed.value_or(0)) {}
   FailureOr<Plan> run();
 
@@ -34,6 +34,7 @@ private:
   Plan assemble(const Fusion &fusion, ArrayRef<KernelSearch> kernels);
 
   GraphOp graph;
+  std::string hash;
   const Machine &machine;
   const PlanOptions &options;
   int &exitCode;
@@ -47,10 +48,10 @@ private:
 LogicalResult Planner::checkGiven() {
   exitCode = kExitBadInput;
   const Plan &given = *options.given;
-  if (given.graph != graph.getSymName() || (!given.hash.empty() && given.hash != graphHash(graph)))
+  if (given.graph != graph.getSymName() || (!given.hash.empty() && given.hash != hash))
     return graph.emitError("the plan is for another graph: @")
            << given.graph << (given.hash.empty() ? "" : ", hash " + given.hash) << "; this is @"
-           << graph.getSymName() << ", hash " << graphHash(graph);
+           << graph.getSymName() << ", hash " << hash;
   std::vector<std::string> labels;
   for (Operation *op : kernelOps(graph))
     labels.push_back(opLabel(op));
@@ -89,7 +90,7 @@ SmallVector<size_t> Planner::drawCuts(size_t numOps) {
 Plan Planner::assemble(const Fusion &fusion, ArrayRef<KernelSearch> kernels) {
   Plan plan;
   plan.graph = graph.getSymName().str();
-  plan.hash = graphHash(graph);
+  plan.hash = hash;
   SmallVector<size_t> next(kernels.size(), 0);
   predicted = 0;
   for (const KernelSearch &kernel : kernels) {
@@ -180,7 +181,7 @@ FailureOr<Plan> Planner::run() {
   if (failed(checkLimits(graph)) || (options.given && failed(checkGiven())))
     return failure();
   size_t numOps = kernelOps(graph).size();
-  bool isFree = llvm::all_of(pinned(), [](int64_t kernel) { return kernel < 0; });
+  bool isFree = !options.given && llvm::all_of(pinned(), [](int64_t kernel) { return kernel < 0; });
   // A random plan may draw cuts with which nothing is legal; it draws again.
   for (int attempt = 0; attempt < (options.randomSeed ? 20 : 1); ++attempt) {
     FailureOr<Plan> found = plan(options.randomSeed && isFree ? drawCuts(numOps) : SmallVector<size_t>());

@@ -1,0 +1,349 @@
+//===- PlanTest.cpp - Plans: text, machines, choices, limits ---------------===//
+#include "compiler/lower/AttnPlan.h"
+#include "compiler/lower/AttnToKernel.h"
+#include "dialects/kernel/Kernel.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include <catch2/catch.hpp>
+#include <set>
+
+using namespace cfc;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// A graph of the templates and what the planner says of it.
+class Planned {
+public:
+  explicit Planned(const std::string &name = "llama2_7b_attention") {
+    context.loadDialect<attn::AttnDialect, kernel::KernelDialect>();
+    handler.emplace(&context, [this](mlir::Diagnostic &diagnostic) {
+      message += diagnostic.str() + "\n";
+      return mlir::success();
+    });
+    module = mlir::parseSourceFile<mlir::ModuleOp>(CFC_GRAPHS "/" + name + ".mlir", &context);
+    INFO(message);
+    REQUIRE(module);
+    message.clear();
+  }
+  attn::GraphOp graph() { return *module->getOps<attn::GraphOp>().begin(); }
+  std::optional<Plan> plan(const PlanOptions &options = {}) {
+    message.clear();
+    exitCode = 0;
+    mlir::FailureOr<Plan> made = planGraph(graph(), machine, options, exitCode);
+    return succeeded(made) ? std::optional<Plan>(*made) : std::nullopt;
+  }
+  std::optional<Plan> random(uint64_t seed) {
+    PlanOptions options;
+    options.randomSeed = seed;
+    return plan(options);
+  }
+  /// The plan with these lines given.
+  std::optional<Plan> given(const std::string &lines) {
+    PlanOptions options;
+    std::string error;
+    options.given = parsePlan("graph " + graph().getSymName().str() + "\n" + lines, "given", error);
+    INFO(error);
+    REQUIRE(options.given);
+    return plan(options);
+  }
+
+  mlir::MLIRContext context;
+  std::optional<mlir::ScopedDiagnosticHandler> handler;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  Machine machine = *knownMachine("h200");
+  std::string message;
+  int exitCode = 0;
+};
+
+std::string parseError(const std::string &text) {
+  std::string error;
+  CHECK(!parsePlan(text, "p.plan", error));
+  return error;
+}
+
+std::string machineError(const std::string &json) {
+  std::string error;
+  CHECK(!parseMachine(json, "m.json", error));
+  return error;
+}
+
+const char *const kGraphs[] = {"linear",        "norm_linear",          "attention_only",     "no_residual",
+                               "q_second_user", "returns_intermediate", "small_attention",    "gqa_small",
+                               "two_blocks",    "llama2_7b_attention",  "llama3_8b_attention"};
+
+} // namespace
+
+TEST_CASE("a plan is read back as it was printed") {
+  for (const char *name : kGraphs) {
+    Planned planned(name);
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      std::optional<Plan> plan = seed ? planned.random(seed) : planned.plan();
+      INFO(name << ", seed " << seed << ": " << planned.message);
+      REQUIRE(plan);
+      std::string error;
+      std::optional<Plan> again = parsePlan(plan->print(), "printed", error);
+      INFO(error);
+      REQUIRE(again);
+      CHECK(*again == *plan);
+      PlanOptions options;
+      options.given = again;
+      CHECK(planned.plan(options) == plan);
+    }
+  }
+}
+
+TEST_CASE("random plans of the 7B block are many, legal and verify as kernels") {
+  Planned planned;
+  std::set<std::string> texts, choices;
+  for (uint64_t seed = 1; seed <= 320; ++seed) {
+    std::optional<Plan> plan = planned.random(seed);
+    INFO("seed " << seed << ": " << planned.message);
+    REQUIRE(plan);
+    texts.insert(plan->print());
+    int exitCode = 0;
+    REQUIRE(succeeded(lowerToKernels(planned.graph(), *plan, exitCode)));
+    std::string why;
+    llvm::SmallVector<int64_t> bytes = sharedBytesOf(planned.graph(), *plan, why);
+    REQUIRE(bytes.size() == plan->kernels.size());
+    for (auto [kernel, size] : llvm::zip(plan->kernels, bytes)) {
+      CHECK(size > 0);
+      CHECK(size <= planned.machine.sharedLimit(kernel.ctasPerSm));
+      CHECK(planned.machine.resident(kernel.part, kernel.ctasPerSm) > 0);
+      choices.insert("part " + std::to_string(kernel.part));
+      choices.insert("warps " + std::to_string(kernel.warps));
+      choices.insert("ctas " + std::to_string(kernel.ctasPerSm));
+    }
+    choices.insert("kernels " + std::to_string(plan->kernels.size()));
+    for (const OpPlan &op : plan->ops) {
+      choices.insert(("split " + stringify(op.split)).str());
+      choices.insert(("gather " + stringify(op.gather)).str());
+      choices.insert(("reduce " + stringify(op.reduce)).str());
+      choices.insert(("finish " + stringify(op.finish)).str());
+    }
+    CHECK(planned.random(seed) == plan);
+  }
+  CHECK(texts.size() >= 200);
+  for (const char *choice :
+       {"part 1",           "part 2",      "part 4",      "part 8",           "part 16",
+        "warps 4",          "warps 8",     "ctas 1",      "ctas 2",           "kernels 1",
+        "kernels 2",        "kernels 3",   "split rows",  "split columns",    "gather push",
+        "gather butterfly", "gather bulk", "reduce push", "reduce butterfly", "reduce bulk",
+        "finish ordered"})
+    CHECK(choices.count(choice));
+  CHECK(!choices.count("finish atomic"));
+}
+
+TEST_CASE("random plans of every template verify as kernels") {
+  for (const char *name : kGraphs) {
+    Planned planned(name);
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+      std::optional<Plan> plan = planned.random(seed);
+      INFO(name << ", seed " << seed << ": " << planned.message);
+      REQUIRE(plan);
+      int exitCode = 0;
+      CHECK(succeeded(lowerToKernels(planned.graph(), *plan, exitCode)));
+    }
+  }
+}
+
+TEST_CASE("the fewest kernels") {
+  for (const char *name : kGraphs) {
+    Planned planned(name);
+    std::optional<Plan> plan = planned.plan();
+    INFO(name << planned.message);
+    REQUIRE(plan);
+    CHECK(plan->kernels.size() == (std::string(name) == "two_blocks" ? 2 : 1));
+  }
+}
+
+TEST_CASE("atomic sums only where bits may differ") {
+  Planned planned;
+  CHECK(!planned.given("op linear(%y): finish = atomic"));
+  CHECK(planned.exitCode == kExitCannotRun);
+  CHECK_THAT(planned.message, Contains("--no-deterministic"));
+  bool drawn = false;
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    PlanOptions options;
+    options.randomSeed = seed;
+    options.deterministic = false;
+    drawn |= planned.plan(options)->print().find("finish = atomic") != std::string::npos;
+  }
+  CHECK(drawn);
+}
+
+TEST_CASE("what a plan fixes stays, the rest is planned") {
+  Planned planned;
+  std::optional<Plan> plan =
+      planned.given("kernel 0: part = 8, warps = 8\nop linear(%q,%k, %v): split = columns");
+  INFO(planned.message);
+  REQUIRE(plan);
+  CHECK(plan->kernels[0].part == 8);
+  CHECK(plan->kernels[0].warps == 8);
+  CHECK(plan->kernels[0].ringStages >= 2);
+  CHECK(plan->find("linear(%q, %k, %v)")->split == Split::Columns);
+  CHECK(plan->find("linear(%q, %k, %v)")->gather == Exchange::Unset);
+  CHECK(plan->find("linear(%q, %k, %v)")->reduce != Exchange::Unset);
+  plan = planned.given("op linear(%y): kernel = 1");
+  INFO(planned.message);
+  REQUIRE(plan);
+  CHECK(plan->kernels.size() == 2);
+  CHECK(plan->find("add(%z)")->kernel == 1);
+}
+
+TEST_CASE("plans that are no text of a plan") {
+  CHECK(parseError("") ==
+        "p.plan:1:1: error: the plan names no graph; its first line is 'graph NAME hash = …'");
+  CHECK(parseError("graph a\nkernal 0: part = 1") ==
+        "p.plan:2:1: error: unknown line 'kernal'; did you mean 'kernel'?");
+  CHECK(parseError("graph a\nkernel 0: parts = 1") ==
+        "p.plan:2:11: error: unknown key 'parts'; did you mean 'part'?");
+  CHECK(parseError("graph a\nkernel 0: part = -1") == "p.plan:2:18: error: '-1' is no number from 1 to 2^30");
+  CHECK(parseError("graph a\nkernel 0: part = 99999999999999999999") ==
+        "p.plan:2:18: error: '99999999999999999999' is no number from 1 to 2^30");
+  CHECK(parseError("graph a\nkernel 0: part = 1, part = 2") == "p.plan:2:21: error: 'part' is given twice");
+  CHECK(parseError("graph a\nkernel 0: part = 1,") == "p.plan:2:11: error: a ',' ends the line");
+  CHECK(parseError("graph a\nkernel 0: part") == "p.plan:2:11: error: expected 'key = value'");
+  CHECK(parseError("graph a\nkernel x: part = 1") ==
+        "p.plan:2:8: error: expected 'kernel NUMBER: key = value, …'");
+  CHECK(parseError("graph a\nkernel 0: part = 1\nkernel 0: part = 1") ==
+        "p.plan:3:8: error: kernel 0 is given twice");
+  CHECK(parseError("graph a\ngraph b") == "p.plan:2:7: error: a second graph line; a plan is for one graph");
+  CHECK(parseError("graph a hash = 12") == "p.plan:1:16: error: '12' is no hash of 16 hex digits");
+  CHECK(parseError("graph a\nop linear") ==
+        "p.plan:2:4: error: expected 'op NAME(%results): key = value, …'");
+  CHECK(parseError("graph a\nop linear(%y): gather = pusch") ==
+        "p.plan:2:25: error: unknown algorithm 'pusch'; did you mean 'push'?");
+  CHECK(parseError("graph a\nop linear(%y): gather = ordered") ==
+        "p.plan:2:25: error: unknown algorithm 'ordered'; known are push, butterfly, bulk");
+  CHECK(parseError("graph a\nop linear(%y): finnish = ordered") ==
+        "p.plan:2:16: error: unknown key 'finnish'; did you mean 'finish'?");
+  CHECK(parseError("graph a\nop linear(%y): split = 2") ==
+        "p.plan:2:24: error: unknown split '2'; known are rows, columns");
+  CHECK(parseError("graph a\nop linear(%y):\nop linear( %y ):") ==
+        "p.plan:3:4: error: linear(%y) is given twice");
+}
+
+TEST_CASE("plans for another graph, or of what a graph does not have") {
+  Planned planned;
+  auto refuse = [&](const std::string &text) {
+    PlanOptions options;
+    std::string error;
+    options.given = parsePlan(text, "given", error);
+    INFO(error);
+    REQUIRE(options.given);
+    CHECK(!planned.plan(options));
+    CHECK(planned.exitCode == kExitBadInput);
+    return planned.message;
+  };
+  CHECK_THAT(refuse("graph llama3_8b_attention"),
+             Contains("the plan is for another graph: @llama3_8b_attention"));
+  CHECK_THAT(refuse("graph llama2_7b_attention hash = 0123456789abcdef"),
+             Contains("the plan is for another graph"));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nop linear(%q, %k):"),
+             Contains("did you mean linear(%q, %k, %v)?"));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nkernel 2: part = 1"),
+             Contains("the plan describes kernel 2"));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nkernel 0: rows_per_item = 64"),
+             Contains("no choice 'rows_per_item'"));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nop rope(%qr, %kr): gather = push"),
+             Contains("no choice 'gather'"));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nop linear(%y): split = rows"), Contains("no choice 'split'"));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nop attention(%o): finish = ordered"),
+             Contains("no choice 'finish'"));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nop linear(%q, %k, %v): split = columns, gather = push"),
+             Contains("no choice 'gather' where its columns are split"));
+}
+
+TEST_CASE("plans beyond a limit say what is required and the limit") {
+  Planned planned;
+  auto refuse = [&](const std::string &lines) {
+    INFO(lines);
+    CHECK(!planned.given(lines));
+    CHECK(planned.exitCode == kExitCannotRun);
+    return planned.message;
+  };
+  CHECK_THAT(refuse("kernel 0: ring_stages = 40, tile_columns = 512, ctas_per_sm = 2"),
+             Contains("bytes of shared memory a CTA; 115712 are the limit with ctas_per_sm = 2"));
+  CHECK_THAT(refuse("kernel 0: part = 3"), Contains("clusters of 1, 2, 4, 8 and 16 CTAs are possible"));
+  CHECK_THAT(refuse("kernel 0: part = 32"), Contains("clusters of 1, 2, 4, 8 and 16 CTAs are possible"));
+  CHECK_THAT(refuse("kernel 0: ctas_per_sm = 9"), Contains("none is resident on h200"));
+  CHECK_THAT(refuse("kernel 0: warps = 5"), Contains("4 and 8 are possible"));
+  CHECK_THAT(refuse("kernel 0: ring_stages = 1"), Contains("2 to 64 are possible"));
+  CHECK_THAT(refuse("kernel 0: tile_columns = 100"), Contains("multiples of 16 up to 4096 are possible"));
+  CHECK_THAT(refuse("op linear(%y): kernel = 0\nop add(%z): kernel = 2"),
+             Contains("numbered from 0 without gaps"));
+  CHECK_THAT(refuse("op rms_norm(%n): kernel = 1\nop linear(%q, %k, %v): kernel = 0"),
+             Contains("its operands are made in kernel 1"));
+  planned.machine.residentClusters[2].erase(16);
+  CHECK_THAT(refuse("kernel 0: part = 16, ctas_per_sm = 2"), Contains("part = 16 CTAs at ctas_per_sm = 2"));
+  planned.machine.sharedBytes = 40000;
+  CHECK_THAT(refuse("kernel 0: part = 1"), Contains("bytes of shared memory a CTA; 39936 are the limit"));
+}
+
+TEST_CASE("a kernel that is too large is cut") {
+  Planned planned("two_blocks");
+  planned.machine.sharedBytes = 26000;
+  std::optional<Plan> plan = planned.plan();
+  INFO(planned.message);
+  REQUIRE(plan);
+  CHECK(plan->kernels.size() >= 2);
+}
+
+TEST_CASE("machines are read and written") {
+  std::string error;
+  for (const char *name : {"h200", "h100"}) {
+    Machine machine = *knownMachine(name);
+    std::optional<Machine> again = parseMachine(machine.toJson(), "m.json", error);
+    INFO(error);
+    REQUIRE(again);
+    CHECK(again->toJson() == machine.toJson());
+  }
+  CHECK(knownMachine("h200")->resident(4, 1) == 30);
+  CHECK(knownMachine("h200")->resident(4, 2) == 62);
+  CHECK(knownMachine("h200")->resident(3, 1) == 0);
+  CHECK(knownMachine("h200")->sharedLimit(1) == 232448);
+  CHECK(knownMachine("h200")->sharedLimit(2) == 115712);
+  CHECK(!knownMachine("b200"));
+  const std::string good =
+      R"("name": "m", "sms": 100, "bandwidth": 3e12, "resident_clusters": {"1": {"1": 100}})";
+  CHECK(parseMachine("{" + good + "}", "m.json", error)->resident(1, 1) == 100);
+  CHECK_THAT(machineError("{"), Contains("m.json: error: no JSON"));
+  CHECK(machineError("[]") == "m.json: error: a machine description is a JSON object");
+  CHECK(machineError("{\"name\": \"m\"}") == "m.json: error: 'sms' is missing");
+  CHECK(machineError("{" + good + ", \"bandwith\": 1}") ==
+        "m.json: error: unknown field 'bandwith'; did you mean 'bandwidth'?");
+  CHECK(machineError("{" + good + ", \"copy_ns\": -1}") == "m.json: error: 'copy_ns' needs a number above 0");
+  CHECK(machineError("{" + good + ", \"copy_ns\": \"x\"}") ==
+        "m.json: error: 'copy_ns' needs a number above 0");
+  CHECK(machineError("{" + good + ", \"shared_bytes\": 1.5}") ==
+        "m.json: error: 'shared_bytes' needs an integer");
+  CHECK_THAT(
+      machineError(R"({"name": "m", "sms": 1, "bandwidth": 1, "resident_clusters": {"1": {"1": -5}}})"),
+      Contains("numbers from 0"));
+  CHECK(!loadMachine("h20", error));
+  CHECK_THAT(error, Contains("did you mean"));
+}
+
+TEST_CASE("a plan is explained phase by phase") {
+  Planned planned;
+  std::string text = explain(planned.graph(), *planned.plan(), planned.machine, 4096, sharedBytesOf);
+  for (const char *part : {"32 heads on clusters of", "linear(%q, %k, %v): weights of 384 x 4096 an item",
+                           "attention(%o): 4096 cached tokens", "summed over the items by ordered", "in all"})
+    CHECK_THAT(text, Contains(part));
+}
+
+TEST_CASE("tensors in the order of the table") {
+  Planned planned("gqa_small");
+  std::vector<TensorInfo> tensors = tensorsOf(planned.graph());
+  std::string text;
+  for (const TensorInfo &tensor : tensors)
+    text += std::to_string(tensor.entry) + " " + tensor.name + " " + tensor.kind + " " + tensor.role + " " +
+            std::to_string(tensor.bound) + "\n";
+  CHECK(text ==
+        "0 x tensor input 0\n1 gain tensor weight 0\n2 w_q tensor weight 0\n3 w_k tensor weight 0\n"
+        "4 w_v tensor weight 0\n5 b_q tensor weight 0\n6 b_k tensor weight 0\n7 b_v tensor weight 0\n"
+        "8 w_o tensor weight 0\n9 cache kv_cache inout 0\n14 pos tensor input 256\n15 slot tensor input 0\n"
+        "16 len tensor input 256\n17 result0 tensor output 0\n18 generated.table tensor generated 256\n");
+}
