@@ -159,8 +159,6 @@ std::vector<InputSpec> cfc::inputSpecs(const Source &source, const runtime::Grap
     auto role = roles.find(tensor.name);
     if (tensor.kind == runtime::TensorKind::KvCache)
       spec.role = DataRole::Cache;
-    else if (tensor.bound)
-      spec.role = DataRole::Length;
     else if (role != roles.end())
       spec.role = role->second;
     specs.push_back(std::move(spec));

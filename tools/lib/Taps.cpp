@@ -4,6 +4,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Suggest.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace cfc;
 using namespace mlir;
