@@ -30,7 +30,7 @@ for definitions in dialects/*/*Ops.td; do
   dialect=$(basename -- "$(dirname -- "$definitions")")
   generate -gen-dialect-doc -dialect="$dialect" "$definitions" -o "$output/$dialect.md"
 done
-for definitions in dialects/*/Passes.td compiler/*/Passes.td; do
+for definitions in dialects/*/Passes.td compiler/*/Passes.td runtime/*/Passes.td; do
   [[ -e $definitions ]] || continue
   group=$(basename -- "$(dirname -- "$definitions")")
   generate -gen-pass-doc "$definitions" -o "$output/passes-$group.md"

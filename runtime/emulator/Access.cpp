@@ -239,8 +239,7 @@ static void synchronise(Fiber *fiber, char *address, Ordering ordering, Scope sc
   else if (fiber->fences)
     for (const Release &r : fiber->fences->fenced)
       addRelease(set, r);
-  if (set.size() > 64)
-    prune(set);
+  launch.bound(set);
 }
 
 uint64_t cfc_emu_atomic(Fiber *fiber, char *address, uint64_t value, uint32_t kind, uint32_t ordering,

@@ -180,6 +180,7 @@ static void finishInGroup(Launch &launch, Copy &copy) {
 
 void Launch::complete(Copy &copy) {
   std::unique_ptr<Copy> owner(&copy);
+  progress();
   std::memcpy(copy.target, copy.snapshotTaken ? copy.snapshot.data() : copy.source, copy.bytes);
   if (copy.sourceCta)
     --copy.sourceCta->outgoing;

@@ -271,8 +271,14 @@ Report Program::launch(llvm::StringRef name, unsigned numClusters, void *table, 
   for (const Kernel &kernel : impl->kernels) {
     if (kernel.name != name)
       continue;
-    if (numClusters)
-      Launch(kernel, impl->locations, numClusters, table, workspace, memory, options, report).run();
+    try {
+      if (numClusters)
+        Launch(kernel, impl->locations, numClusters, table, workspace, memory, options, report).run();
+    } catch (const std::bad_alloc &) {
+      report.ok = false;
+      report.findings.push_back(
+          {FindingKind::Usage, "there is not enough memory to emulate this launch", {}});
+    }
     return report;
   }
   report.ok = false;

@@ -217,6 +217,7 @@ struct Launch {
   [[noreturn]] void fail(const Cta *cta, FindingKind kind, uint32_t location, std::string message);
   void add(const Cta *cta, int thread, FindingKind kind, uint32_t location, std::string message);
   [[noreturn]] void failHang();
+  void progress() { lastProgress = switches; }
   void reportDeadlock();
 
   // Visibility.cpp
@@ -228,6 +229,7 @@ struct Launch {
   void land(Chunk &chunk);
   void land(Record &record);
   void landAll(Overlay &overlay);
+  void bound(ReleaseSet &set);
   void landGranule(Overlay &overlay, uintptr_t address);
   /// Where a store to memory that other CTAs see must write its value now.
   void *pendingStore(Fiber *fiber, char *address, unsigned bytes, Cta *target, uint32_t location);
@@ -250,7 +252,8 @@ struct Launch {
 
   Chaos chaos;
   Random random;
-  uint64_t budget;
+  uint64_t budget;           // of switches without progress
+  uint64_t lastProgress = 0; // switches then
   uint32_t untilPreempt = 1;
 
   std::vector<std::unique_ptr<Cluster>> slots;

@@ -18,7 +18,7 @@ namespace context = boost::context::detail;
 namespace {
 constexpr size_t kSharedAlign = 1024;
 constexpr size_t kSharedGuard = 1024;
-constexpr unsigned kMostThreads = 24576; // each stack takes two of the process' 65530 mappings
+constexpr unsigned kMostThreads = 24576; // unless the caller asks for more
 
 size_t alignUp(size_t bytes, size_t align) { return (bytes + align - 1) / align * align; }
 
@@ -43,7 +43,7 @@ Launch::Launch(const Kernel &kernel, const LocationTable &locations, unsigned nu
                void *workspace, const Memory &memory, const Options &options, Report &report)
     : kernel(kernel), locations(locations), numClusters(numClusters), table(table), workspace(workspace),
       memory(memory), report(report), random{options.seed * 0x9E3779B97F4A7C15ull + 1},
-      budget(options.maxSwitches ? options.maxSwitches : uint64_t(1) << 32), lastRegion(locations.size()) {
+      budget(options.maxSwitches ? options.maxSwitches : 200'000'000), lastRegion(locations.size()) {
   random.next();
   chaos = drawChaos(random, options.chaos);
   host.launch = this;
@@ -251,14 +251,15 @@ void Launch::runDueEvents() {
 }
 
 void Launch::failHang() {
-  std::string message = fmt::format("no end after {} switches between threads", budget);
+  std::string message = fmt::format(
+      "no thread, bulk copy or phase of an mbarrier has ended in {} switches between threads", budget);
   if (current == &host)
     fail(static_cast<Cta *>(nullptr), FindingKind::Hang, ~0u, std::move(message));
   fail(current, FindingKind::Hang, current->location, std::move(message));
 }
 
 Fiber *Launch::pickWarp() {
-  if (switches > budget)
+  if (switches - lastProgress > budget)
     failHang();
   ++tick;
   runDueEvents();
@@ -296,6 +297,7 @@ void Launch::threadExit(Fiber *fiber) {
     fail(fiber, FindingKind::Divergence, warp.location,
          fmt::format("lane {} exits while {} lanes wait at this collective", fiber->lane,
                      llvm::popcount(warp.arrived)));
+  progress();
   closeOpen(fiber);
   warp.live &= ~(1u << fiber->lane);
   warp.ready &= ~(1u << fiber->lane);

@@ -26,6 +26,11 @@
 #include "mlir/Transforms/DialectConversion.h"
 #include "llvm/ADT/TypeSwitch.h"
 
+namespace cfc::emu {
+#define GEN_PASS_DEF_SIMTTOEMU
+#include "runtime/emulator/Passes.h.inc"
+} // namespace cfc::emu
+
 using namespace mlir;
 using namespace cfc;
 
@@ -410,13 +415,7 @@ LogicalResult emu::lowerSimtToEmu(ModuleOp module, LocationTable &locations) {
 }
 
 namespace {
-struct SimtToEmuPass : PassWrapper<SimtToEmuPass, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(SimtToEmuPass)
-  StringRef getArgument() const override { return "simt-to-emu"; }
-  StringRef getDescription() const override { return "Lower simt to LLVM with calls into the CPU emulator"; }
-  void getDependentDialects(DialectRegistry &registry) const override {
-    registry.insert<LLVM::LLVMDialect, cf::ControlFlowDialect, vector::VectorDialect>();
-  }
+struct SimtToEmu : emu::impl::SimtToEmuBase<SimtToEmu> {
   void runOnOperation() override {
     emu::LocationTable locations;
     if (failed(emu::lowerSimtToEmu(getOperation(), locations)))
@@ -424,6 +423,3 @@ struct SimtToEmuPass : PassWrapper<SimtToEmuPass, OperationPass<ModuleOp>> {
   }
 };
 } // namespace
-
-std::unique_ptr<Pass> emu::createSimtToEmuPass() { return std::make_unique<SimtToEmuPass>(); }
-void emu::registerEmuPasses() { PassRegistration<SimtToEmuPass>(); }

@@ -12,8 +12,8 @@ mlir::LogicalResult lowerSimtToEmu(mlir::ModuleOp module, LocationTable &locatio
 /// What the launch needs to know of each kernel; `entry` is left null.
 std::vector<Kernel> describeKernels(mlir::ModuleOp module);
 
-std::unique_ptr<mlir::Pass> createSimtToEmuPass();
-/// Makes `--simt-to-emu` known.
-void registerEmuPasses();
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "runtime/emulator/Passes.h.inc"
 
 } // namespace cfc::emu

@@ -185,9 +185,10 @@ void cfc_emu_mbarrier_init(Fiber *fiber, char *address, uint32_t count, uint32_t
 static void checkPhase(Launch &launch, Mbarrier &barrier) {
   if (barrier.pending || barrier.tx)
     return;
+  launch.progress();
   ++barrier.phase;
   barrier.pending = barrier.count;
-  prune(barrier.completed);
+  launch.bound(barrier.completed);
   barrier.completed.append(barrier.current.begin(), barrier.current.end());
   barrier.current.clear();
   for (Fiber *waiter : barrier.waiters)

@@ -142,6 +142,19 @@ void Launch::landAll(Overlay &overlay) {
     landGranule(overlay, key << 4);
 }
 
+/// Keeps a set small: stores that nobody acquires may land at any time.
+void Launch::bound(ReleaseSet &set) {
+  constexpr size_t most = 256;
+  if (set.size() <= most)
+    return;
+  prune(set);
+  if (set.size() <= most)
+    return;
+  for (const Release &r : set)
+    land(*r.chunk);
+  set.clear();
+}
+
 //===-- Synchronisation ---------------------------------------------------===//
 void Launch::closeOpen(Fiber *fiber) {
   fiber->stores = Fiber::Undecided;
