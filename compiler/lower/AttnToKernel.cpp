@@ -8,6 +8,7 @@
 #include "compiler/lower/AttnToKernel.h"
 #include "compiler/lower/AttnKernelWriter.h"
 #include "compiler/lower/AttnPasses.h"
+#include "compiler/plan/Cost.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/Pass.h"
 #include "llvm/Support/MathExtras.h"
@@ -149,9 +150,42 @@ MemoryMap::MemoryMap(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Pl
 
 //===-- Kernels -----------------------------------------------------------===//
 
+/// Kernels are written from whole plans: every operation in one, every choice made.
+static LogicalResult checkWhole(attn::GraphOp graph, const Plan &plan) {
+  if (plan.graph != graph.getSymName())
+    return graph.emitError("the plan is for graph @") << plan.graph;
+  for (Operation *op : kernelOps(graph))
+    if (planOf(plan, op).kernel < 0)
+      return graph.emitError("the plan leaves out ") << opLabel(op) << "; attn-plan fills it in";
+  return success();
+}
+
+static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Plan &plan) {
+  for (auto [i, shape] : llvm::enumerate(shapes)) {
+    const KernelPlan &k = plan.kernels[i];
+    bool rows = shape.hasItems() && !shape.getHeads();
+    if (!k.part || !k.warps || !k.ctasPerSm || !k.ringStages || !k.tileColumns || (rows && !k.rowsPerItem))
+      return graph.emitError("the plan leaves out choices for kernel ") << i << "; attn-plan fills them in";
+    for (Operation *op : shape.getOps()) {
+      const OpPlan &choice = planOf(plan, op);
+      bool open = (hasSplit(shape, op) && choice.split == Split::Unset) ||
+                  (hasGather(shape, op, choice.split) && choice.gather == Exchange::Unset) ||
+                  (hasReduce(shape, op, choice.split) && choice.reduce == Exchange::Unset) ||
+                  (hasFinish(shape, op) && choice.finish == Exchange::Unset);
+      if (open)
+        return graph.emitError("the plan leaves out choices for ")
+               << opLabel(op) << "; attn-plan fills them in";
+    }
+  }
+  return success();
+}
+
 FailureOr<OwningOpRef<ModuleOp>> cfc::buildKernels(attn::GraphOp graph, const Plan &plan, int &exitCode) {
-  exitCode = kExitCannotRun;
   graph.getContext()->loadDialect<kernel::KernelDialect>();
+  exitCode = kExitBadInput;
+  if (failed(checkWhole(graph, plan)))
+    return failure();
+  exitCode = kExitCannotRun;
   if (failed(checkLimits(graph)))
     return failure();
   SmallVector<int64_t> kernels;
@@ -166,6 +200,11 @@ FailureOr<OwningOpRef<ModuleOp>> cfc::buildKernels(attn::GraphOp graph, const Pl
   if (shapes->size() != plan.kernels.size())
     return graph.emitError("the plan describes ")
            << plan.kernels.size() << " kernels; its operations are in " << shapes->size();
+
+  if (failed(checkChoices(graph, *shapes, plan))) {
+    exitCode = kExitBadInput;
+    return failure();
+  }
 
   OwningOpRef<ModuleOp> module = ModuleOp::create(graph.getLoc());
   OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());

@@ -1,0 +1,50 @@
+// What no fusion can change is refused where it stands, with what is possible.
+// RUN: cfc-opt %s -verify-diagnostics -split-input-file --attn-fuse
+// RUN: not cfc-opt %source/templates/graphs/small_attention.mlir --attn-fuse=cut-after=nn 2>&1 | FileCheck %s --check-prefix=CUT
+// CUT: error: cannot cut after %nn: no operation makes it
+
+attn.graph @tokens(%x: tensor<2x64xf16>, %w: tensor<64x64xf16>) -> tensor<2x64xf16> {
+  // expected-error @+1 {{works on 2 tokens; 1 token (tensor<1x…>) is possible}}
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+attn.graph @columns(%x: tensor<1x60xf16>, %w: tensor<64x60xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has weights of 60 columns; multiples of 8 (rows of 16 bytes) are possible}}
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+attn.graph @dim(%q: tensor<1x80xf16>, %cache: !attn.kv_cache<heads = 2, dim = 40, f16>,
+    %len: !attn.lengths<1, capacity = 64>) -> tensor<1x80xf16> {
+  // expected-error @+1 {{has heads of 40 elements; multiples of 16 up to 256 are possible}}
+  %o = attn.attention %q, %cache, %len {scale = 0.125}
+  attn.return %o
+}
+// -----
+attn.graph @group(%q: tensor<1x576xf16>, %cache: !attn.kv_cache<heads = 2, dim = 32, f16>,
+    %len: !attn.lengths<1, capacity = 64>) -> tensor<1x576xf16> {
+  // expected-error @+1 {{has 9 query heads for each KV head; up to 8 are possible}}
+  %o = attn.attention %q, %cache, %len {scale = 0.125}
+  attn.return %o
+}
+// -----
+attn.graph @order(%x: tensor<1x64xf16>, %gain: tensor<64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> {
+  %n = attn.rms_norm %x, %gain {attn.kernel = 1, eps = 1.0e-5}
+  // expected-error @+1 {{the plan puts linear(%y) into kernel 0; its operands are made in kernel 1}}
+  %y = attn.linear %n, [%w] {attn.kernel = 0}
+  attn.return %y
+}
+// -----
+attn.graph @does_not_fit(%x: tensor<1x64xf16>, %gain: tensor<64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> {
+  %y = attn.linear %x, [%w]
+  // expected-error @+1 {{the plan puts rms_norm(%n) into kernel 0, but rms_norm(%n) needs %y whole in every CTA; the kernel makes it in slices}}
+  %n = attn.rms_norm %y, %gain {attn.kernel = 0, eps = 1.0e-5}
+  attn.return %n
+}
+// -----
+// expected-error @+1 {{the plan has no operation in kernel 0; kernels are numbered from 0 without gaps}}
+attn.graph @gap(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> {
+  %y = attn.linear %x, [%w] {attn.kernel = 1}
+  attn.return %y
+}

@@ -1,0 +1,40 @@
+// RUN: cfc-opt %s -verify-diagnostics -split-input-file --attn-to-kernel
+
+// expected-error @+1 {{has no plan; run attn-plan first}}
+attn.graph @no_plan(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> {
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+// expected-error @+1 {{attn.plan:1:1: error: unknown line 'grph'; did you mean 'graph'?}}
+attn.graph @no_text(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> attributes {attn.plan = "grph x"} {
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+// expected-error @+1 {{the plan describes 2 kernels; its operations are in 1}}
+attn.graph @too_many(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> attributes {attn.plan =
+    "graph too_many\0Akernel 0: part = 1, warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64, rows_per_item = 64\0Akernel 1: part = 1\0Aop linear(%y): kernel = 0, split = rows"} {
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+attn.graph @unplanned(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> attributes {attn.plan =
+    "graph unplanned\0Akernel 0: warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64\0Aop linear(%y): kernel = 0, split = rows"} {
+  // expected-error @-2 {{the plan leaves out choices for kernel 0; attn-plan fills them in}}
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+// expected-error @+1 {{the plan leaves out linear(%y); attn-plan fills it in}}
+attn.graph @missing_op(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> attributes {attn.plan =
+    "graph missing_op\0Akernel 0: part = 1, warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64, rows_per_item = 64"} {
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+// expected-error @+1 {{the plan is for graph @other}}
+attn.graph @this(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> attributes {attn.plan = "graph other"} {
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
