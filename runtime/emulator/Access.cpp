@@ -116,6 +116,8 @@ const void *cfc_emu_load_shared(Fiber *fiber, const char *address, uint32_t byte
   fiber->launch->maybePreempt(fiber, location);
   checkShared(fiber, address, bytes, bytes, location, "load");
   fiber->cta->count(Counter::SharedLoads);
+  if (looksInFlight(address))
+    checkInFlight(fiber, *fiber->cta, address, bytes, location, "load");
   return address;
 }
 
@@ -124,6 +126,8 @@ void *cfc_emu_store_shared(Fiber *fiber, char *address, uint32_t bytes, uint32_t
   checkShared(fiber, address, bytes, bytes, location, "store");
   Cta &cta = *fiber->cta;
   cta.count(Counter::SharedStores);
+  if (looksInFlight(address))
+    checkInFlight(fiber, cta, address, bytes, location, "store");
   if (!cta.writers.empty())
     markWriters(cta, address - cta.shared, bytes, writerTag(*fiber));
   return address;
@@ -145,6 +149,8 @@ static const void *remoteView(Fiber *fiber, Cta &owner, const char *address, uin
 const void *cfc_emu_load_cluster(Fiber *fiber, const char *address, uint32_t bytes, uint32_t location) {
   fiber->launch->maybePreempt(fiber, location);
   Cta *owner = checkCluster(fiber, address, bytes, bytes, location, "load");
+  if (looksInFlight(address))
+    checkInFlight(fiber, *owner, address, bytes, location, "load");
   if (owner == fiber->cta) {
     owner->count(Counter::SharedLoads);
     return address;
@@ -157,6 +163,8 @@ void *cfc_emu_store_cluster(Fiber *fiber, char *address, uint32_t bytes, uint32_
   Launch &launch = *fiber->launch;
   launch.maybePreempt(fiber, location);
   Cta *owner = checkCluster(fiber, address, bytes, bytes, location, "store");
+  if (looksInFlight(address))
+    checkInFlight(fiber, *owner, address, bytes, location, "store");
   Cta &cta = *fiber->cta;
   bool remote = owner != &cta;
   cta.count(remote ? Counter::RemoteStores : Counter::SharedStores);

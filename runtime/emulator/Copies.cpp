@@ -42,14 +42,15 @@ static void checkProxy(Fiber *fiber, const Cta &owner, const char *begin, uint32
   }
 }
 
-static void checkOverlap(Fiber *fiber, const Copy &copy) {
-  for (const Copy *other : copy.targetCta->incoming)
-    if (copy.target < other->target + other->bytes && other->target < copy.target + copy.bytes)
+void cfc::emu::checkInFlight(Fiber *fiber, const Cta &owner, const char *begin, size_t bytes,
+                             uint32_t location, const char *what) {
+  for (const Copy *copy : owner.incoming)
+    if (begin < copy->target + copy->bytes && copy->target < begin + bytes)
       fiber->launch->fail(
-          fiber, FindingKind::Overlap, copy.location,
-          fmt::format("a bulk copy of {} bytes to shared byte {} of CTA {}, where one of {} bytes is "
-                      "in flight",
-                      copy.bytes, copy.target - copy.targetCta->shared, copy.targetCta->rank, other->bytes));
+          fiber, FindingKind::Race, location,
+          fmt::format("{} of {} bytes at shared byte {} of CTA {}, where a bulk copy is in flight ({})", what,
+                      bytes, begin - owner.shared, owner.rank,
+                      fiber->launch->locations.names[copy->location]));
 }
 
 static Mbarrier *checkCopyBarrier(Fiber *fiber, Cta &cta, char *address, uint32_t location) {
@@ -78,6 +79,7 @@ static void issue(Fiber *fiber, Copy copy) {
   Launch &launch = *fiber->launch;
   if (copy.sourceCta) {
     checkProxy(fiber, *copy.sourceCta, copy.source, copy.bytes, copy.location, "reads");
+    checkInFlight(fiber, *copy.sourceCta, copy.source, copy.bytes, copy.location, "bulk copy");
     ++copy.sourceCta->outgoing;
   }
   auto *heap = new Copy(std::move(copy));
@@ -89,7 +91,7 @@ static void issue(Fiber *fiber, Copy copy) {
 
 static void checkTarget(Fiber *fiber, Copy &copy) {
   checkProxy(fiber, *copy.targetCta, copy.target, copy.bytes, copy.location, "overwrites");
-  checkOverlap(fiber, copy);
+  checkInFlight(fiber, *copy.targetCta, copy.target, copy.bytes, copy.location, "bulk copy");
   if (!copy.targetCta->writers.empty())
     markWriters(*copy.targetCta, copy.target - copy.targetCta->shared, copy.bytes, 0);
 }

@@ -125,7 +125,7 @@ enum class FindingKind {
   EarlyExit,        // a CTA that has exited, or exits, while others use its shared memory
   UnfinishedAtExit, // copies or expected bytes pending when a CTA exits
   ProxyOrder,       // a bulk copy of bytes whose generic write was not fenced
-  Overlap,          // two bulk copies in flight to the same bytes
+  Race,             // an access or a copy to bytes that a bulk copy in flight will write
   Usage,            // an operand out of range
   Trap
 };

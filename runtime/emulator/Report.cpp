@@ -30,8 +30,8 @@ llvm::StringRef cfc::emu::name(FindingKind kind) {
     return "unfinished at exit";
   case FindingKind::ProxyOrder:
     return "proxy order";
-  case FindingKind::Overlap:
-    return "overlap";
+  case FindingKind::Race:
+    return "race";
   case FindingKind::Usage:
     return "usage";
   case FindingKind::Trap:

@@ -294,6 +294,15 @@ void checkShared(Fiber *fiber, const void *address, size_t bytes, unsigned align
 /// The CTA of the cluster in whose shared memory the bytes lie.
 Cta *checkCluster(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
                   const char *what);
+/// Fails if a bulk copy in flight will write the bytes of `owner`'s shared memory (Copies.cpp).
+void checkInFlight(Fiber *fiber, const Cta &owner, const char *begin, size_t bytes, uint32_t location,
+                   const char *what);
+/// The destination of a copy in flight is poison; anything else cannot be one.
+inline bool looksInFlight(const char *address) {
+  uint16_t word;
+  __builtin_memcpy(&word, address, sizeof(word));
+  return word == kPoison;
+}
 /// The mbarrier at an address of `cta`'s shared memory.
 Mbarrier *checkBarrier(Fiber *fiber, Cta &cta, const void *address, uint32_t location);
 

@@ -13,7 +13,9 @@
 using namespace cfc::emu;
 
 namespace {
-constexpr uint32_t kToken = 0x6d626172;
+constexpr uint32_t kToken = 0x6d626172; // upper half of an mbarrier's word
+constexpr uint32_t kIndexMask =
+    0x2c9277b5; // xor-ed to the index in the lower half: no small number looks like one
 constexpr int64_t kMostTx = (1 << 20) - 1;
 constexpr uint32_t kMostCount = (1 << 20) - 1;
 } // namespace
@@ -139,7 +141,7 @@ static uint64_t readWord(const void *address) {
 
 static Mbarrier *findBarrier(Cta &cta, const void *address) {
   uint64_t word = readWord(address);
-  auto index = static_cast<uint32_t>(word);
+  uint32_t index = static_cast<uint32_t>(word) ^ kIndexMask;
   if (word >> 32 != kToken || index >= cta.barriers.size())
     return nullptr;
   Mbarrier &barrier = cta.barriers[index];
@@ -177,7 +179,7 @@ void cfc_emu_mbarrier_init(Fiber *fiber, char *address, uint32_t count, uint32_t
   barrier.count = barrier.pending = count;
   barrier.initThread = fiber->thread;
   barrier.initLocation = location;
-  uint64_t word = uint64_t(kToken) << 32 | (cta.barriers.size() - 1);
+  uint64_t word = uint64_t(kToken) << 32 | (static_cast<uint32_t>(cta.barriers.size() - 1) ^ kIndexMask);
   std::memcpy(address, &word, sizeof(word));
 }
 

@@ -91,8 +91,12 @@ static uint32_t fragment(const char *const rows[8], unsigned lane, bool trans) {
 }
 
 static void loadMatrices(Warp &warp, unsigned matrices, bool trans, uint32_t location) {
-  for (unsigned lane = 0; lane < 8 * matrices; ++lane)
-    checkShared(&warp.fibers[lane], warp.lanes[lane].in, 16, 16, location, "row");
+  for (unsigned lane = 0; lane < 8 * matrices; ++lane) {
+    const auto *row = static_cast<const char *>(warp.lanes[lane].in);
+    checkShared(&warp.fibers[lane], row, 16, 16, location, "row");
+    if (looksInFlight(row))
+      checkInFlight(&warp.fibers[lane], *warp.cta, row, 16, location, "row");
+  }
   for (unsigned m = 0; m < matrices; ++m) {
     const char *rows[8];
     for (unsigned r = 0; r < 8; ++r)

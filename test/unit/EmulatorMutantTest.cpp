@@ -69,7 +69,9 @@ TEST_CASE("Mutant: a dropped proxy fence") {
 }
 
 TEST_CASE("Mutant: wrong parity") {
-  catchMutant(ring("mbarrier_wait cta %full, %parity", "mbarrier_wait cta %full, %c1"), runRing);
+  auto reports =
+      catchMutant(ring("mbarrier_wait cta %full, %parity", "mbarrier_wait cta %full, %c1"), runRing);
+  CHECK(reported(reports, FindingKind::Race, "simt.load"));
   catchMutant(ring("mbarrier_wait cta %full, %parity", "mbarrier_wait cta %full, %c0"), runRing);
 }
 
@@ -96,7 +98,7 @@ TEST_CASE("Mutant: a consumer that frees its slot before it has read it") {
       module, "simt.mbarrier_wait cta %full, %parity",
       "simt.mbarrier_wait cta %full, %parity\n      simt.mbarrier_arrive cta %empty : !simt.ptr<shared>");
   // Between the two only the slot's address is computed: few orders show it.
-  catchMutant(module, runRing);
+  CHECK(reported(catchMutant(module, runRing), FindingKind::Race, "simt.load"));
 }
 
 TEST_CASE("Mutant: a CTA that exits early") {
@@ -176,6 +178,61 @@ TEST_CASE("Mutant: a collective without all lanes") {
     return Outcome{program.launch("tiles", 1, b.table, b.table, b.memory, options)};
   };
   CHECK(reported(catchMutant(module, run), FindingKind::Divergence, "simt."));
+}
+
+TEST_CASE("Mutant: a fence missing around a relaxed atomic") {
+  std::string fenced = mutate(readModule("last_arriver"), "%old = simt.atomic add acq_rel gpu",
+                              "simt.fence gpu // release\n    %old = simt.atomic add relaxed gpu");
+  fenced = mutate(fenced, "    simt.store %old, %shared",
+                  "    simt.fence gpu // acquire\n    simt.store %old, %shared");
+  auto program = compile(fenced);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Options options;
+    options.seed = seed;
+    CHECK(runLastArriver(*program, options).good());
+  }
+  catchMutant(mutate(fenced, "simt.fence gpu // release", ""), runLastArriver);
+  catchMutant(mutate(fenced, "simt.fence gpu // acquire", ""), runLastArriver);
+  catchMutant(mutate(fenced, "simt.fence gpu // release", "simt.fence cta"), runLastArriver);
+}
+
+TEST_CASE("Mutant: a bulk store that nobody waits for") {
+  auto reports = catchMutant(mutate(readModule("bulk_push"), "simt.bulk_wait 0", ""), runBulkPush);
+  CHECK(text(reports.front()).find("unfinished at exit") != std::string::npos);
+}
+
+TEST_CASE("Mutant: a copy into bytes that another copy is writing") {
+  auto reports = catchMutant(
+      ring("simt.bulk_load %target2, %source2, %c256", "simt.bulk_load %target, %source2, %c256"), runRing);
+  CHECK(reported(reports, FindingKind::Race, "simt.bulk_load"));
+}
+
+TEST_CASE("Mutant: a rank outside of the cluster") {
+  auto reports =
+      catchMutant(mutate(readModule("pull"), "map_rank %mine, %peer", "map_rank %mine, %c4"), runPull);
+  CHECK(reported(reports, FindingKind::Usage, "simt.map_rank"));
+}
+
+TEST_CASE("Mutant: a barrier that waits for too many threads") {
+  auto reports = catchMutant(mutate(readModule("last_arriver"), "    simt.store %old, %shared : i32",
+                                    "    simt.barrier 1, 64\n    simt.store %old, %shared : i32"),
+                             runLastArriver);
+  CHECK(reported(reports, FindingKind::Deadlock, "simt.barrier"));
+  CHECK(text(reports.front()).find("reached by 1 of 64 threads") != std::string::npos);
+}
+
+TEST_CASE("Mutant: a write before grid_wait") {
+  std::string module = mutate(readModule("last_arriver"), "  simt.return", "  simt.grid_wait\n  simt.return");
+  CHECK(reported(catchMutant(module, runLastArriver), FindingKind::Usage, "simt.store"));
+}
+
+TEST_CASE("Mutant: an mbarrier that a store overwrites") {
+  auto reports =
+      catchMutant(ring("%produces = arith.cmpi", "simt.store %c0, %shared : i32, !simt.ptr<shared>\n"
+                                                 "  %produces = arith.cmpi"),
+                  runRing);
+  CHECK(reported(reports, FindingKind::BadBarrier, "simt.mbarrier"));
+  CHECK(text(reports.front()).find("was overwritten") != std::string::npos);
 }
 
 TEST_CASE("Mutant: a thread that polls for ever") {

@@ -252,6 +252,26 @@ TEST_CASE("What cannot be lowered is an error with a location") {
   CHECK(message.find("at most 16") != std::string::npos);
 }
 
+TEST_CASE("Memory finds its regions and notices writes around them") {
+  Memory memory;
+  auto *first = static_cast<char *>(memory.allocate(100, 1, "first"));
+  auto *second = static_cast<uint64_t *>(memory.allocate(64, 512, "second", /*zeroed=*/true));
+  std::vector<char> own(32);
+  memory.addRegion(own.data(), own.size(), "own");
+  CHECK(reinterpret_cast<uintptr_t>(second) % 512 == 0);
+  CHECK(second[7] == 0);
+  CHECK(reinterpret_cast<uint16_t *>(first)[49] == kPoison);
+  CHECK(memory.find(reinterpret_cast<uintptr_t>(own.data()) + 31)->name == "own");
+  CHECK(!memory.find(reinterpret_cast<uintptr_t>(first) + 100));
+  CHECK(memory.describe(reinterpret_cast<uintptr_t>(first) + 104) ==
+        "4 bytes past the end of 'first' (100 bytes)");
+  CHECK(memory.guardsIntact());
+  first[102] = 1;
+  std::string where;
+  CHECK(!memory.guardsIntact(&where));
+  CHECK(where == "the guard zone of 'first' was written 2 bytes past its end");
+}
+
 TEST_CASE("An unknown kernel is a finding") {
   auto program = compile(kernel(""));
   Buffers b;
