@@ -146,6 +146,14 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
       .Default([](Operation *o) { return o->emitOpError("has no lowering to simt"); });
 }
 
+static bool usesBulkExchange(ForItemsOp op) {
+  return op
+      ->walk([](ExchangeOp e) {
+        return e.getAlgorithm() == Algorithm::Bulk ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   Value first = b.create<simt::ClusterIdOp>(b.getI32Type());
   Value step = b.create<simt::NumClustersOp>(b.getI32Type());
@@ -159,6 +167,8 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
                         items[op.getItem()] = i;
                         result = lowerBlock(op.getBody().front());
                         b.loc = op.getLoc();
+                        if (usesBulkExchange(op)) // its buffers were read here, and copies write them next
+                          b.create<simt::FenceProxyAsyncOp>();
                         sync();
                         tellPeersOfUse(op.getBody().front());
                         return {ring.slot, ring.phase, b.add(round, 1)};
@@ -265,8 +275,10 @@ void KernelLowering::waitFull(Ring r) {
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, fullBarrier(r), r.phase);
 }
 
-/// One lane of each consumer warp says that the warp has read the slot.
+/// One lane of each consumer warp says that the warp has read the slot. The fence orders the lanes' reads before the
+/// bulk copy that comes next: without it the arrival overtook conflicting ldmatrix reads on a GPU.
 void KernelLowering::releaseSlot(Ring r) {
+  b.create<simt::FenceProxyAsyncOp>();
   b.create<simt::SyncWarpOp>();
   b.ifThen(b.eq(lane, 0), [&] { b.create<simt::MbarrierArriveOp>(simt::Scope::Cta, emptyBarrier(r)); });
 }
