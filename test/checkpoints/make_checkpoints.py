@@ -78,10 +78,11 @@ def answer(model, x, k_rows, v_rows, length, position):
     return (x[None] + attended)[0], keys[0, :, length], values[0, :, length]
 
 
-def make_cases(model, spec):
+def make_cases(folder, spec):
     """Inputs in the checkpoint's type and float32 answers, by name."""
     dtype = spec["dtype"]
-    exact = model.float()
+    # Loaded anew: a model that was converted has rounded its rope frequencies too.
+    exact = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     torch.manual_seed(spec["seed"] + 100)
     rows = (spec["kv_heads"], CAPACITY, 64)
     k_rows, v_rows = torch.randn(rows).to(dtype), torch.randn(rows).to(dtype)
@@ -110,7 +111,7 @@ def main():
         folder = here / name
         model = make_model(spec)
         model.save_pretrained(folder, max_shard_size=spec["shard"], safe_serialization=True)
-        save_file(make_cases(model, spec), folder / "cases.safetensors")
+        save_file(make_cases(folder, spec), folder / "cases.safetensors")
         (folder / "generation_config.json").unlink(missing_ok=True)
         size = sum(path.stat().st_size for path in folder.iterdir())
         print(f"{name}: {size / 1000:.0f} kB in {len(list(folder.iterdir()))} files")
