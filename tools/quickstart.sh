@@ -35,18 +35,23 @@ show_and_run() {
   (cd -- "$root" && "$@")
 }
 
+build_programs() {
+  [[ -x $build/bin/cfc ]] || say "this takes some minutes the first time"
+  build_targets cfc cfc_runtime
+}
+
 compile_graph() { show_and_run build/bin/cfc compile "$graph" --target=sm_90a -o "$bundle"; }
 
 show_plan() { show_and_run build/bin/cfc explain "$bundle"; }
 
 run_bundle() { show_and_run build/bin/cfc run "$bundle" --device="$device"; }
 
-verify_bundle() { show_and_run build/bin/cfc verify "$bundle" --device="$device" --len=0,1,127,1000; }
+verify_bundle() { show_and_run build/bin/cfc verify "$bundle" --device="$device" --len=0,127,1000; }
 
 step "Debian packages" ensure_packages "${build_packages[@]}"
 step "CUDA's ptxas" ensure_cuda
 step "Configure" configure
-step "Build (some minutes the first time)" build_targets cfc cfc_runtime
+step "Build" build_programs
 step "Compile the attention block" compile_graph
 step "Its plan" show_plan
 step "Run it" run_bundle
