@@ -1,5 +1,6 @@
 //===- Build.cpp - Compiling for the commands -----------------------------===//
 #include "tools/lib/Build.h"
+#include "dialects/attn/Attn.h"
 #include "runtime/src/BundleWriter.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Files.h"
@@ -70,6 +71,10 @@ std::string cfc::bundleContent(const CompiledGraph &compiled, const std::string 
   for (size_t i = 0; i < compiled.cubins.size(); ++i)
     sections.push_back({fmt::format("cubin.{}", i), compiled.cubins[i]});
   return runtime::packBundle(sections);
+}
+
+mlir::ModuleOp Program::kernels(const Source &source) const {
+  return !source.graph() && compiled && compiled->kernel ? compiled->kernel.get() : source.module.get();
 }
 
 static std::string planHashOf(const runtime::GraphSpec &graph) {

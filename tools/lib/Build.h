@@ -32,6 +32,8 @@ struct Program {
   std::string planText, planHash;
 
   Image image() { return {&graph, simt ? &simt : nullptr, bundle}; }
+  /// Where the uses of the arguments can be seen: the graph, or the kernels with their tensors' names.
+  mlir::ModuleOp kernels(const Source &source) const;
 };
 
 /// What `device` needs to run `source`: a bundle's own code, or a fresh compilation. Checks that a bundle's

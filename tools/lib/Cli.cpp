@@ -186,6 +186,10 @@ static Exit runCommand(int argc, const char *const *argv) {
   addInfoCommand(app, action);
   addMachineCommand(app, action);
   checkCommand(app, argc, argv);
+  if (argc < 2) {
+    fmt::print(stderr, "{}error: a command is needed\n", app.help());
+    return Exit::BadInput;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError &) {
@@ -194,7 +198,9 @@ static Exit runCommand(int argc, const char *const *argv) {
     app.exit(request); // --help and --version
     return Exit::Done;
   } catch (const CLI::ParseError &error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    auto chosen = app.get_subcommands();
+    std::string where = chosen.empty() ? "cfc" : "cfc " + chosen.front()->get_name();
+    fmt::print(stderr, "error: {}: {}\nnote: {} --help shows what there is\n", where, error.what(), where);
     return Exit::BadInput;
   }
   return action();
@@ -208,8 +214,8 @@ int cfc::runCfc(int argc, const char *const *argv) {
     return int(runCommand(argc, argv));
   } catch (const Failure &failure) {
     if (failure.code == Exit::Internal)
-      reportInternal(failure.what());
-    else
+      reportInternal(*failure.what() ? failure.what() : "see above");
+    else if (*failure.what()) // empty: diagnostics have said it
       fmt::print(stderr, "{}\n", failure.what());
     return int(failure.code);
   } catch (const runtime::Error &error) {

@@ -122,7 +122,7 @@ static Exit runCommand(const RunArguments &arguments) {
   print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
 
   Program program = makeProgram(compiler, source, arguments.build, *device);
-  std::vector<InputSpec> specs = inputSpecs(source, program.graph);
+  std::vector<InputSpec> specs = inputSpecs(program.kernels(source), program.graph);
   if (arguments.inputs.inputs.empty() && arguments.inputs.weights.empty() && !specs.empty())
     print(fmt::format("inputs: random, seed {}\n", arguments.seed));
   TensorMap inputs = resolveInputs(specs, arguments.inputs, randomOptions(arguments, specs));

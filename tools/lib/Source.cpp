@@ -7,6 +7,7 @@
 #include "tools/lib/Dialects.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Files.h"
+#include "tools/lib/Roles.h"
 #include "tools/lib/Session.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
@@ -15,6 +16,17 @@
 using namespace cfc;
 using namespace mlir;
 
+static std::string severityText(DiagnosticSeverity severity) {
+  switch (severity) {
+  case DiagnosticSeverity::Error:
+    return "error: ";
+  case DiagnosticSeverity::Warning:
+    return "warning: ";
+  default:
+    return "note: ";
+  }
+}
+
 Compiler::Compiler() {
   DialectRegistry registry;
   registerDialects(registry);
@@ -22,12 +34,24 @@ Compiler::Compiler() {
   mlirContext = std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
   mlirContext->printOpOnDiagnostic(false);
   handler = std::make_unique<SourceMgrDiagnosticHandler>(sources, mlirContext.get(), llvm::errs());
+  counter = std::make_unique<ScopedDiagnosticHandler>(mlirContext.get(), [this](Diagnostic &diagnostic) {
+    errors += diagnostic.getSeverity() == DiagnosticSeverity::Error;
+    if (!isa<UnknownLoc>(diagnostic.getLocation()))
+      return failure(); // the other handler shows the line
+    std::string text = diagnostic.str();
+    // A plan's or a machine's error says `file:line:column: error:` itself.
+    bool complete = StringRef(text).starts_with("error: ") || StringRef(text).contains(": error: ");
+    if (!complete)
+      text = severityText(diagnostic.getSeverity()) + text;
+    llvm::errs() << text << '\n';
+    return success();
+  });
 }
 
 Compiler::~Compiler() = default;
 
 void Compiler::fail(int exitCode, const std::string &summary) const {
-  throw Failure(Exit(exitCode), "", summary);
+  throw errors ? Failure(Exit(exitCode), "") : Failure(Exit(exitCode), "", summary);
 }
 
 /// MLIR's parser recurses: text that nests far deeper than any program is refused before it can exhaust the
@@ -105,44 +129,13 @@ std::string cfc::moduleText(ModuleOp module) {
 // What the inputs are for
 //===----------------------------------------------------------------------===//
 
-/// The role that a graph's argument has by its uses.
-static DataRole roleOf(Value argument) {
-  if (isa<attn::KvCacheType>(argument.getType()))
-    return DataRole::Cache;
-  if (isa<attn::LengthsType>(argument.getType()))
-    return DataRole::Length;
-  for (OpOperand &use : argument.getUses()) {
-    Operation *op = use.getOwner();
-    if (auto norm = dyn_cast<attn::RmsNormOp>(op); norm && norm.getGain() == argument)
-      return DataRole::Gain;
-    if (auto linear = dyn_cast<attn::LinearOp>(op)) {
-      if (llvm::is_contained(linear.getWeights(), argument))
-        return DataRole::Weight;
-      if (llvm::is_contained(linear.getBiases(), argument))
-        return DataRole::Bias;
-    }
-    if (auto rope = dyn_cast<attn::RopeOp>(op)) {
-      if (rope.getTable() == argument)
-        return DataRole::RopeTable;
-      if (rope.getPos() == argument)
-        return DataRole::Position;
-    }
-    if (auto append = dyn_cast<attn::KvAppendOp>(op); append && append.getSlot() == argument)
-      return DataRole::Slot;
-  }
-  return DataRole::Activation;
-}
-
-std::vector<InputSpec> cfc::inputSpecs(const Source &source, const runtime::GraphSpec &graph) {
-  std::map<std::string, DataRole> roles;
+std::vector<InputSpec> cfc::inputSpecs(ModuleOp module, const runtime::GraphSpec &graph) {
+  std::map<std::string, DataRole> roles = rolesOf(module);
   std::map<std::string, double> bases; // of generated tables
-  if (attn::GraphOp op = source.graph()) {
-    for (BlockArgument argument : op.getBody().getArguments())
-      roles[op.getArgName(argument.getArgNumber()).str()] = roleOf(argument);
+  for (auto op : module.getOps<attn::GraphOp>())
     for (const TensorInfo &tensor : tensorsOf(op))
       if (tensor.role == "generated")
         bases[tensor.name] = tensor.base;
-  }
   std::vector<InputSpec> specs;
   for (const runtime::TensorSpec &tensor : graph.tensors) {
     if (tensor.role == runtime::Role::Output)

@@ -29,13 +29,15 @@ public:
   mlir::MLIRContext &context() { return *mlirContext; }
   /// Parses and verifies; `name` is the file in diagnostics. Throws Failure (2), after the diagnostics.
   mlir::OwningOpRef<mlir::ModuleOp> parse(std::string text, const std::string &name);
-  /// Throws a Failure whose text is only a summary: the diagnostics have said what is wrong.
+  /// Throws a Failure; `summary` is its text where no diagnostic has said what is wrong.
   [[noreturn]] void fail(int exitCode, const std::string &summary) const;
 
 private:
   std::unique_ptr<mlir::MLIRContext> mlirContext;
   llvm::SourceMgr sources;
   std::unique_ptr<mlir::SourceMgrDiagnosticHandler> handler;
+  std::unique_ptr<mlir::ScopedDiagnosticHandler> counter;
+  unsigned errors = 0;
 };
 
 /// A file that has been read: a graph (attn dialect), kernels (kernel dialect) or a bundle with its graph.
@@ -55,8 +57,9 @@ struct Source {
 /// architecture.
 Source readSource(Compiler &compiler, const std::string &path);
 
-/// What the program wants to be given, in the order of its arguments, and what each is for.
-std::vector<InputSpec> inputSpecs(const Source &source, const runtime::GraphSpec &graph);
+/// What the program wants to be given, in the order of its arguments, and what each is for by its uses in
+/// `module`, a graph or kernels.
+std::vector<InputSpec> inputSpecs(mlir::ModuleOp module, const runtime::GraphSpec &graph);
 
 /// The text of a module, without locations.
 std::string moduleText(mlir::ModuleOp module);

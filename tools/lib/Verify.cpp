@@ -6,9 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/Verify.h"
+#include "compiler/lower/AttnToKernel.h"
 #include "compiler/plan/Plan.h"
 #include "dialects/attn/Reference.h"
 #include "tools/lib/Failure.h"
+#include "tools/lib/Suggest.h"
 #include <algorithm>
 #include <cstring>
 
@@ -39,9 +41,42 @@ Verifier::Verifier(Compiler &compiler, const Source &source, Device &device, Ver
   tapList = options.bisect ? allTaps(graph) : defaultTaps(graph);
   if (!options.taps.empty())
     addNamedTaps(tapList, graph, options.taps);
-  plain = makeProgram(compiler, source, options.build, device);
-  makeTapped();
+  if (options.kernels.empty()) {
+    plain = makeProgram(compiler, source, options.build, device);
+    makeTapped();
+  } else {
+    useKernels();
+  }
   makeInputs();
+}
+
+/// The program is a file of kernels; they return what the graph returns and nothing else.
+void Verifier::useKernels() {
+  Source kernels = readSource(compiler, options.kernels);
+  if (kernels.bundle || kernels.graph())
+    badInput(options.kernels, "holds no kernels: --kernels takes what --emit=kernel writes");
+  kernelModule = std::move(kernels.module);
+  plain = makeProgram(compiler, *kernelModule, options.build, device);
+  std::map<std::string, TensorInfo> known;
+  std::vector<std::string> names;
+  for (const TensorInfo &tensor : tensorsOf(graph)) {
+    known[tensor.name] = tensor;
+    names.push_back(tensor.name);
+  }
+  for (runtime::TensorSpec &tensor : plain.graph.tensors) {
+    auto it = known.find(tensor.name);
+    if (it == known.end())
+      badInput(options.kernels, "has a tensor \"{}\" that the graph does not have{}", tensor.name,
+               didYouMean(tensor.name, names));
+    // Kernels see rows alone.
+    if (tensor.kind == runtime::TensorKind::Tensor)
+      tensor.shape.assign(it->second.shape.begin(), it->second.shape.end());
+    if (mlir::isa<attn::LengthsType>(it->second.value.getType()))
+      tensor.bound = it->second.bound;
+  }
+  auto results = graph.getReturn().getValues();
+  std::erase_if(tapList, [&](const Tap &tap) { return !llvm::is_contained(results, tap.value); });
+  withTaps(graph, tapList); // for the names
 }
 
 /// The plan's text for a graph that differs in its results only.
@@ -80,7 +115,7 @@ static int64_t positionsOf(attn::GraphOp graph) {
 }
 
 void Verifier::makeInputs() {
-  specs = inputSpecs(source, plain.graph);
+  specs = inputSpecs(*source.module, plain.graph);
   int64_t bound = INT32_MAX;
   std::string lengthName;
   for (const InputSpec &spec : specs)

@@ -12,6 +12,7 @@ struct VerifyOptions {
   std::vector<int64_t> lengths; ///< tokens in the cache, one case each
   bool lengthsGiven = false;    ///< by --len
   std::string taps;             ///< of --tap
+  std::string kernels;          ///< file of kernels to check in place of those that the compiler writes
   bool bisect = false;
   uint64_t seed = 0;
   InputOptions inputs;
@@ -47,6 +48,7 @@ public:
   CaseResult check(size_t index);
 
 private:
+  void useKernels();
   void makeTapped();
   void makeInputs();
   TensorMap caseInputs(size_t index) const;
@@ -64,7 +66,7 @@ private:
   attn::GraphOp graph;
   std::vector<Tap> tapList;
   Program plain, tapped;
-  mlir::OwningOpRef<mlir::ModuleOp> tappedModule;
+  mlir::OwningOpRef<mlir::ModuleOp> tappedModule, kernelModule;
   std::vector<InputSpec> specs;
   TensorMap fixed; ///< inputs that are the same in every case, and caches
   std::vector<int64_t> cases;

@@ -161,6 +161,10 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
   command->add_option("--tap", arguments->verify.taps, "Compare these values too")->option_text("%a,%b");
   command->add_flag("--bisect", arguments->verify.bisect, "Compare every value; name the first that differs");
   command
+      ->add_option("--kernels", arguments->verify.kernels,
+                   "Check these kernels in place of those that cfc writes")
+      ->option_text("FILE");
+  command
       ->add_option("--seed", arguments->verify.seed,
                    "Seed of random inputs and of the emulator's order of threads (0)")
       ->option_text("N");
@@ -169,6 +173,8 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
   addBuildOptions(*command, arguments->verify.build);
   command->footer(
       "Example:\n  cfc verify templates/graphs/llama2_7b_attention.mlir --device=emu --len=0,1,127,1000\n"
-      "  cfc verify block.mlir --plan=random:7 --bisect");
+      "  cfc verify block.mlir --plan=random:7 --bisect\n"
+      "  cfc compile block.mlir --emit=kernel > k.mlir   # edit it, then\n"
+      "  cfc verify block.mlir --kernels=k.mlir");
   command->callback([arguments, &action] { action = [arguments] { return verifyCommand(*arguments); }; });
 }
