@@ -203,7 +203,8 @@ struct Grid {
       int64_t sms = std::min(now * plan.part, machine.sms);
       double read = bytes / items * now / bandwidth(now) * 1e6;
       double starts = copies / items * now / sms * machine.copyNs * 1e-3;
-      time += repeats * std::max(read, starts);
+      // With few stages the copies stop whenever the consumers are late.
+      time += repeats * std::max(read, starts) * (1 + 0.3 / plan.ringStages);
       done += repeats * now;
     }
     return time;

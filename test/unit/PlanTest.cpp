@@ -32,7 +32,9 @@ public:
     message.clear();
     exitCode = 0;
     mlir::FailureOr<Plan> made = planGraph(graph(), machine, options, exitCode);
-    return succeeded(made) ? std::optional<Plan>(*made) : std::nullopt;
+    if (failed(made))
+      return std::nullopt;
+    return made;
   }
   std::optional<Plan> random(uint64_t seed) {
     PlanOptions options;
