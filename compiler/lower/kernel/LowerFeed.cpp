@@ -42,6 +42,9 @@ LogicalResult KernelLowering::feedBlock(Block &block) {
 void KernelLowering::acquireSlot(Ring r, Value bytes) {
   // A fresh barrier counts as having completed the phase of parity 1.
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, emptyBarrier(r), b.xorI(r.phase, 1));
+  // All lanes have passed before the slot is armed: a tile without rows is complete at once, and could be consumed
+  // and freed before a late lane looked at the barrier.
+  b.create<simt::SyncWarpOp>();
   b.ifThen(b.eq(lane, 0), [&] { b.create<simt::MbarrierExpectOp>(fullBarrier(r), bytes); });
   b.create<simt::SyncWarpOp>();
 }
