@@ -33,12 +33,12 @@ void SimtDialect::initialize() {
 }
 
 ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
-  auto build = [](Builder &b, ArrayRef<Type> args, ArrayRef<Type> results, function_interface_impl::VariadicFlag,
+  auto build = [](Builder &b, ArrayRef<Type> args, ArrayRef<Type> results,
+                  function_interface_impl::VariadicFlag,
                   std::string &) { return b.getFunctionType(args, results); };
-  return function_interface_impl::parseFunctionOp(parser, result, /*allowVariadic=*/false,
-                                                  getFunctionTypeAttrName(result.name), build,
-                                                  getArgAttrsAttrName(result.name),
-                                                  getResAttrsAttrName(result.name));
+  return function_interface_impl::parseFunctionOp(
+      parser, result, /*allowVariadic=*/false, getFunctionTypeAttrName(result.name), build,
+      getArgAttrsAttrName(result.name), getResAttrsAttrName(result.name));
 }
 
 void KernelOp::print(OpAsmPrinter &printer) {
@@ -69,5 +69,11 @@ LogicalResult LdmatrixOp::verify() {
 LogicalResult MmaOp::verify() {
   if (getA().size() != 4 || getB().size() != 2 || getC().size() != 4)
     return emitOpError("takes 4 registers of A, 2 of B and 4 of C");
+  return success();
+}
+
+LogicalResult TensorLoadOp::verify() {
+  if (getCoordinates().size() != 2 && getCoordinates().size() != 3)
+    return emitOpError("takes 2 or 3 coordinates, not ") << getCoordinates().size();
   return success();
 }

@@ -202,6 +202,20 @@ def Simt_BulkLoadOp : Simt_Sync<"bulk_load",
   "cp.async.bulk global to shared; completes `bytes` on `barrier`",
   (ins Simt_Shared:$dst, Simt_Global:$src, I32:$bytes, Simt_Shared:$barrier),
   "$dst `,` $src `,` $bytes `,` $barrier attr-dict `:` type($src)">;
+def Simt_TensorLoadOp : Simt_Op<"tensor_load"> {
+  let summary = "cp.async.bulk.tensor global to shared: the box of the tensor map at `map` whose first element is at `coordinates`";
+  let description = [{
+    2 or 3 coordinates, innermost first, in elements. Elements outside of the tensor are 0. Always completes the bytes of
+    a whole box on `barrier`. `dst` is aligned to 1024 bytes where the map swizzles, else to 128. A map that memory
+    holds must have been acquired by `tensor_map_acquire` in this thread.
+  }];
+  let arguments = (ins Simt_Shared:$dst, Simt_Global:$map, Variadic<I32>:$coordinates, Simt_Shared:$barrier);
+  let assemblyFormat = "$dst `,` $map `[` $coordinates `]` `,` $barrier attr-dict `:` type($map)";
+  let hasVerifier = 1;
+}
+def Simt_TensorMapAcquireOp : Simt_Sync<"tensor_map_acquire",
+  "makes the tensor map at `map` (128 bytes), written before this kernel, visible to this thread's tensor_load (fence.proxy.tensormap::generic.acquire.gpu)",
+  (ins Simt_Global:$map), "$map attr-dict `:` type($map)">;
 def Simt_BulkPushOp : Simt_Sync<"bulk_push",
   "cp.async.bulk shared to another CTA's shared; completes `bytes` on that CTA's `barrier`",
   (ins Simt_Cluster:$dst, Simt_Shared:$src, I32:$bytes, Simt_Cluster:$barrier),
