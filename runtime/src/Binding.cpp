@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/src/Binding.h"
+#include "runtime/src/Maps.h"
 #include <cstring>
 
 using namespace cfc::runtime;
@@ -86,14 +87,11 @@ cfc_binding::~cfc_binding() {
 }
 
 void cfc_binding::createTable() {
-  std::vector<uint64_t> values = tableValues(graph, tensors);
-  std::vector<char> image(kTableHeaderBytes + values.size() * kTableEntryBytes, 0);
-  if (!values.empty())
-    std::memcpy(image.data() + kTableHeaderBytes, values.data(), values.size() * kTableEntryBytes);
+  std::vector<char> image = tableImage(graph, tensors, encodeMap);
   check(driver().cuMemAlloc(&table, image.size()), "allocating the table");
   modules.upload(table, image.data(), image.size());
-  if (!values.empty())
-    staging.emplace(values.size() * kTableEntryBytes).reserve(2);
+  if (image.size() > kTableHeaderBytes)
+    staging.emplace(image.size() - kTableHeaderBytes).reserve(2);
 }
 
 void cfc_binding::rebind(const cfc_tensor *given, size_t count, CUstream stream) {
@@ -104,9 +102,9 @@ void cfc_binding::rebind(const cfc_tensor *given, size_t count, CUstream stream)
   checkOverlap(graph, changed);
   ContextScope scope(modules.context);
   checkPlace(graph, changed, modules.device);
-  std::vector<uint64_t> values = tableValues(graph, changed);
+  std::vector<char> image = tableImage(graph, changed, encodeMap);
   if (staging) // the header with the sticky word is not touched
-    staging->copy(table + kTableHeaderBytes, values.data(), stream);
+    staging->copy(table + kTableHeaderBytes, image.data() + kTableHeaderBytes, stream);
   tensors = std::move(changed);
 }
 

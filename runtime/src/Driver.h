@@ -12,6 +12,7 @@
 #define CFC_RUNTIME_SRC_DRIVER_H
 
 #include "runtime/src/Error.h"
+#include <cstdint>
 
 namespace cfc::runtime {
 
@@ -83,6 +84,18 @@ struct CUlaunchAttribute {
 };
 inline constexpr int kLaunchClusterDimension = 4;
 static_assert(sizeof(CUlaunchAttribute) == 72, "layout of CUlaunchAttribute");
+
+/// What cuTensorMapEncodeTiled writes.
+struct alignas(64) CUtensorMap {
+  unsigned long long opaque[16];
+};
+/// CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+/// CUtensorMapFloatOOBfill.
+enum TensorMapDataType : int { kMapInt32 = 3, kMapFloat16 = 6, kMapFloat32 = 7, kMapBfloat16 = 9 };
+inline constexpr int kMapInterleaveNone = 0;
+inline constexpr int kMapSwizzleNone = 0, kMapSwizzle128 = 3;
+inline constexpr int kMapPromoteL2To128 = 2;
+inline constexpr int kMapFillZero = 0;
 
 struct CUlaunchConfig {
   unsigned gridX, gridY, gridZ;

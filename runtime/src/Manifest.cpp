@@ -146,6 +146,12 @@ static Json graphJson(const GraphSpec &graph) {
   json["table"] = Json::array();
   for (const TableEntry &entry : graph.table)
     json["table"].push_back({{"tensor", graph.tensors.at(entry.tensor).name}, {"field", name(entry.field)}});
+  json["maps"] = Json::array();
+  for (const MapSpec &map : graph.maps)
+    json["maps"].push_back({{"tensor", graph.tensors.at(map.tensor).name},
+                            {"field", name(map.field)},
+                            {"box", map.box},
+                            {"swizzle", map.swizzle}});
   json["workspace"] = {{"bytes", graph.workspace.bytes},
                        {"zero_bytes", graph.workspace.zeroBytes},
                        {"align", graph.workspace.align}};

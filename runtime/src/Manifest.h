@@ -36,6 +36,15 @@ struct TableEntry {
   Field field = Field::Pointer;
 };
 
+/// A tensor map behind the table's entries. Dimensions are innermost first: (columns, rows) of a tensor of
+/// rank 2, (dim, token, head) of a cache's K or V.
+struct MapSpec {
+  size_t tensor = 0;            ///< index into GraphSpec::tensors
+  Field field = Field::Pointer; ///< Pointer, KPointer or VPointer
+  std::vector<int64_t> box;     ///< elements that one copy takes of each dimension, 1 to 256
+  int64_t swizzle = 0;          ///< 0, or 128: the rows of a box are 128 bytes
+};
+
 struct WorkspaceSpec {
   uint64_t bytes = 0, zeroBytes = 0, align = 1;
 };
@@ -60,6 +69,7 @@ struct GraphSpec {
   std::string name;
   std::vector<TensorSpec> tensors;
   std::vector<TableEntry> table;
+  std::vector<MapSpec> maps;
   WorkspaceSpec workspace;
   std::vector<VariantSpec> variants; ///< best first
 };

@@ -18,6 +18,8 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 32;
 /// Sizes above this are taken for garbage; it keeps sums of a few of them far from overflow.
 constexpr int64_t kMaxBytes = int64_t(1) << 48;
+/// An mbarrier counts fewer bytes than this.
+constexpr int64_t kMaxBoxBytes = 1 << 20;
 
 /// A JSON value and its path.
 struct Node {
@@ -140,30 +142,75 @@ TensorSpec readTensor(const Node &node) {
   return tensor;
 }
 
+/// A tensor of the graph and one of its fields.
+TableEntry readEntry(const Node &item, const GraphSpec &graph) {
+  std::string tensorName = item.at("tensor").text();
+  auto tensor = std::find_if(graph.tensors.begin(), graph.tensors.end(),
+                             [&](const TensorSpec &spec) { return spec.name == tensorName; });
+  if (tensor == graph.tensors.end())
+    item.at("tensor").wrong("there is no tensor '{}'", tensorName);
+  Field field = item.at("field").oneOf({std::pair{"pointer", Field::Pointer},
+                                        {"k_pointer", Field::KPointer},
+                                        {"v_pointer", Field::VPointer},
+                                        {"stride_head", Field::StrideHead},
+                                        {"stride_token", Field::StrideToken},
+                                        {"capacity", Field::Capacity}});
+  const std::vector<Field> &fields = tableFields(tensor->kind);
+  if (std::find(fields.begin(), fields.end(), field) == fields.end())
+    item.at("field").wrong("tensor '{}' has no field '{}'", tensorName, name(field));
+  return {size_t(tensor - graph.tensors.begin()), field};
+}
+
 std::vector<TableEntry> readTable(const Node &node, const GraphSpec &graph) {
   std::vector<TableEntry> table;
   std::set<std::pair<size_t, Field>> seen;
   for (const Node &item : node.items(0)) {
-    std::string tensorName = item.at("tensor").text();
-    auto tensor = std::find_if(graph.tensors.begin(), graph.tensors.end(),
-                               [&](const TensorSpec &spec) { return spec.name == tensorName; });
-    if (tensor == graph.tensors.end())
-      item.at("tensor").wrong("there is no tensor '{}'", tensorName);
-    Field field = item.at("field").oneOf({std::pair{"pointer", Field::Pointer},
-                                          {"k_pointer", Field::KPointer},
-                                          {"v_pointer", Field::VPointer},
-                                          {"stride_head", Field::StrideHead},
-                                          {"stride_token", Field::StrideToken},
-                                          {"capacity", Field::Capacity}});
-    const std::vector<Field> &fields = tableFields(tensor->kind);
-    if (std::find(fields.begin(), fields.end(), field) == fields.end())
-      item.at("field").wrong("tensor '{}' has no field '{}'", tensorName, name(field));
-    size_t index = tensor - graph.tensors.begin();
-    if (!seen.insert({index, field}).second)
-      item.wrong("'{}' of tensor '{}' is listed twice", name(field), tensorName);
-    table.push_back({index, field});
+    TableEntry entry = readEntry(item, graph);
+    if (!seen.insert({entry.tensor, entry.field}).second)
+      item.wrong("'{}' of tensor '{}' is listed twice", name(entry.field), graph.tensors[entry.tensor].name);
+    table.push_back(entry);
   }
   return table;
+}
+
+/// A box that one copy can take, of a tensor that a map can describe.
+void checkMap(const Node &node, const TensorSpec &tensor, const MapSpec &map) {
+  size_t rank = 3;
+  if (map.field == Field::Pointer)
+    rank = tensor.shape.size();
+  else if (map.field != Field::KPointer && map.field != Field::VPointer)
+    node.at("field").wrong("'{}' points to nothing", name(map.field));
+  if (map.field == Field::Pointer && rank != 2)
+    node.at("tensor").wrong("'{}' has {} dimensions; a tensor map needs 2", tensor.name, rank);
+  if (tensor.dtype == CFC_I64)
+    node.at("tensor").wrong("'{}' has elements of 8 bytes; a tensor map takes 2 or 4", tensor.name);
+  Node box = node.at("box");
+  if (map.box.size() != rank)
+    box.wrong("has {} dimensions, '{}' of '{}' has {}", map.box.size(), name(map.field), tensor.name, rank);
+  int64_t row = map.box.front() * int64_t(elementBytes(tensor.dtype)), bytes = row;
+  for (size_t i = 1; i < rank; ++i)
+    bytes *= map.box[i];
+  if (row % 16 != 0)
+    box.wrong("its rows of {} bytes are no multiple of 16", row);
+  if (map.swizzle && row != map.swizzle)
+    box.wrong("its rows are {} bytes; a swizzle of {} needs rows of {}", row, map.swizzle, map.swizzle);
+  if (bytes >= kMaxBoxBytes)
+    box.wrong("{} bytes are more than one copy takes", bytes);
+}
+
+std::vector<MapSpec> readMaps(const Node &node, const GraphSpec &graph) {
+  std::vector<MapSpec> maps;
+  for (const Node &item : node.items(0)) {
+    TableEntry entry = readEntry(item, graph);
+    MapSpec &map = maps.emplace_back(MapSpec{entry.tensor, entry.field, {}, 0});
+    for (const Node &extent : item.at("box").items(1))
+      map.box.push_back(extent.integer(1, 256));
+    map.swizzle = item.at("swizzle").integer(0, 128);
+    if (map.swizzle != 0 && map.swizzle != 128)
+      item.at("swizzle").wrong("{} is neither 0 nor 128", map.swizzle);
+    checkMap(item, graph.tensors[map.tensor], map);
+  }
+  return maps;
 }
 
 WorkspaceSpec readWorkspace(const Node &node) {
@@ -201,6 +248,8 @@ GraphSpec readGraph(const Node &node) {
       item.wrong("a second tensor '{}'", graph.tensors.back().name);
   }
   graph.table = readTable(node.at("table"), graph);
+  if (node.has("maps")) // bundles of earlier compilers have none
+    graph.maps = readMaps(node.at("maps"), graph);
   graph.workspace = readWorkspace(node.at("workspace"));
   for (const Node &item : node.at("variants").items(1)) {
     VariantSpec &variant = graph.variants.emplace_back();

@@ -14,6 +14,8 @@ namespace cfc::runtime {
 /// The table of docs/design.md: a header of 64 bytes with the sticky word first, then entries of 8 bytes.
 inline constexpr size_t kTableHeaderBytes = 64;
 inline constexpr size_t kTableEntryBytes = 8;
+/// Behind the entries, aligned to its size: a tensor map.
+inline constexpr size_t kMapBytes = 128;
 
 /// Values of one tensor that passed its checks.
 struct BoundTensor {

@@ -198,6 +198,20 @@ TEST_CASE("garbled manifests are refused with the place") {
   refused([&](Json &json) { graph(json)["table"][0]["tensor"] = "y"; }, "there is no tensor 'y'");
   refused([&](Json &json) { graph(json)["table"][0]["field"] = "k_pointer"; }, "has no field 'k_pointer'");
   refused([&](Json &json) { graph(json)["table"][1] = graph(json)["table"][0]; }, "listed twice");
+  refused([&](Json &json) { graph(json)["maps"][0]["tensor"] = "y"; },
+          "maps[0].tensor: there is no tensor 'y'");
+  refused([&](Json &json) { graph(json)["maps"][0]["field"] = "k_pointer"; }, "has no field 'k_pointer'");
+  refused([&](Json &json) { graph(json)["maps"][1]["field"] = "capacity"; }, "'capacity' points to nothing");
+  refused([&](Json &json) { graph(json)["maps"][0]["tensor"] = "len"; }, "'len' has 1 dimensions");
+  refused([&](Json &json) { graph(json)["maps"][0]["box"] = {64, 8, 1}; },
+          "maps[0].box: has 3 dimensions, 'pointer' of 'w_q' has 2");
+  refused([&](Json &json) { graph(json)["maps"][1]["box"] = {16, 64}; }, "'k_pointer' of 'cache' has 3");
+  refused([&](Json &json) { graph(json)["maps"][0]["box"] = {64, 257}; }, "box[1]: 257 is not in 1 to 256");
+  refused([&](Json &json) { graph(json)["maps"][0]["box"] = {64, 0}; }, "box[1]: 0 is not in 1 to 256");
+  refused([&](Json &json) { graph(json)["maps"][1]["box"] = {12, 64, 1}; }, "rows of 24 bytes");
+  refused([&](Json &json) { graph(json)["maps"][0]["box"] = {32, 8}; }, "a swizzle of 128 needs rows of 128");
+  refused([&](Json &json) { graph(json)["maps"][0]["swizzle"] = 64; }, "64 is neither 0 nor 128");
+  refused([&](Json &json) { graph(json)["maps"][1]["box"] = {128, 256, 256}; }, "more than one copy takes");
   refused([&](Json &json) { graph(json)["workspace"]["zero_bytes"] = 2048; },
           "zero_bytes 2048 is more than bytes");
   refused([&](Json &json) { kernel(json)["threads"] = 1025; },
@@ -208,14 +222,20 @@ TEST_CASE("garbled manifests are refused with the place") {
   refused([&](Json &json) { kernel(json)["non_portable"] = 1; }, "not true or false");
 }
 
+TEST_CASE("a manifest without tensor maps is read") {
+  Json json = Json::parse(toJson(smallManifest()));
+  json["graphs"][0].erase("maps");
+  CHECK(parseManifest(json.dump()).graphs[0].maps.empty());
+}
+
 TEST_CASE("the description shows all of the manifest") {
   Json json = Json::parse(toJson(smallManifest()));
   json["graphs"][0]["future"] = "unheard of";
   Bundle bundle = parseBundle(packBundle(sectionsWith(json.dump())), "test.cfk");
   std::string text = describeBundle(bundle);
-  for (const char *part :
-       {"sm_90a", "13.0.88", "0123456789abcdef", "block_k1_1a2b3c4d", "shape=[64,64]", "bound=128", "cubin.1",
-        "zero_bytes=256", "shared_bytes=112000", "stride_token", "unheard of"})
+  for (const char *part : {"sm_90a", "13.0.88", "0123456789abcdef", "block_k1_1a2b3c4d", "shape=[64,64]",
+                           "bound=128", "cubin.1", "box=[64,8] field=pointer swizzle=128 tensor=w_q",
+                           "zero_bytes=256", "shared_bytes=112000", "stride_token", "unheard of"})
     CHECK_THAT(text, Contains(part));
 }
 

@@ -1,4 +1,5 @@
 #include "FakeDriver.h"
+#include "runtime/emulator/WriteTensorMap.h"
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -113,6 +114,34 @@ CUresult pointerAttribute(void *value, int attribute, CUdeviceptr pointer) {
   return kCudaSuccess;
 }
 
+/// Maps for the emulator, after the checks of the real function.
+CUresult encodeTiled(CUtensorMap *map, int type, uint32_t rank, void *base, const uint64_t *sizes,
+                     const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                     int swizzle, int, int fill) {
+  auto lock = enter("cuTensorMapEncodeTiled");
+  MapGeometry geometry;
+  geometry.base = reinterpret_cast<uintptr_t>(base);
+  geometry.rank = rank;
+  geometry.stride[0] = type == kMapFloat16 || type == kMapBfloat16 ? 2 : 4;
+  geometry.swizzle = swizzle == kMapSwizzle128 ? 128 : 0;
+  bool good = geometry.base % 16 == 0 && (rank == 2 || rank == 3) && interleave == kMapInterleaveNone &&
+              fill == kMapFillZero && reinterpret_cast<uintptr_t>(map) % 64 == 0;
+  for (uint32_t i = 0; good && i < rank; ++i) {
+    geometry.size[i] = sizes[i];
+    geometry.box[i] = box[i];
+    good = sizes[i] && sizes[i] <= uint64_t(1) << 32 && box[i] && box[i] <= 256 && steps[i] == 1;
+    if (i) {
+      geometry.stride[i] = strides[i - 1];
+      good = good && strides[i - 1] % 16 == 0 && strides[i - 1] < uint64_t(1) << 40;
+    }
+  }
+  uint64_t row = good ? box[0] * geometry.stride[0] : 0;
+  if (!good || row % 16 != 0 || (geometry.swizzle && row > geometry.swizzle))
+    return kCudaErrorInvalidValue;
+  emu::writeTensorMap(geometry, map);
+  return kCudaSuccess;
+}
+
 void fillContexts(Driver &table) {
   table.cuInit = [](unsigned) { return kCudaSuccess + 0; };
   table.cuDriverGetVersion = [](int *version) { return *version = state->version, 0; };
@@ -198,6 +227,7 @@ void fillMemory(Driver &table) {
     return --state->hostAllocations, 0;
   };
   table.cuPointerGetAttribute = pointerAttribute;
+  table.cuTensorMapEncodeTiled = encodeTiled;
   table.cuMemcpyHtoDAsync = [](CUdeviceptr to, const void *from, size_t bytes, CUstream) {
     auto lock = enter("cuMemcpyHtoDAsync");
     return submit([=] { std::memcpy(reinterpret_cast<void *>(to), from, bytes); });

@@ -41,6 +41,9 @@ Manifest smallManifest() {
   for (size_t i = 0; i < graph.tensors.size(); ++i)
     for (Field field : tableFields(graph.tensors[i].kind))
       graph.table.push_back({i, field});
+  graph.maps = {{1, Field::Pointer, {64, 8}, 128},
+                {2, Field::KPointer, {16, 64, 1}, 0},
+                {2, Field::VPointer, {16, 64, 1}, 0}};
   graph.workspace = {1024, 256, 256};
   graph.variants = {
       {"1a2b3c4d", {kernel("block_k0_1a2b3c4d", 0, 4, 32), kernel("block_k1_1a2b3c4d", 1, 1, 128)}}};

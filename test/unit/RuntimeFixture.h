@@ -7,8 +7,9 @@
 
 namespace cfc::runtime::test {
 
-/// A graph `block`: x and result0 [1, 64] f16, w_q [64, 64] f16, cache of 2 heads of 16, len i32; a workspace
-/// of 1024 bytes; one variant with two kernels, k0 (32 clusters of 4) and k1 (128 clusters of 1).
+/// A graph `block`: x and result0 [1, 64] f16, w_q [64, 64] f16, cache of 2 heads of 16, len i32; tensor maps
+/// of w_q, K and V; a workspace of 1024 bytes; one variant with two kernels, k0 (32 clusters of 4) and k1
+/// (128 clusters of 1).
 Manifest smallManifest();
 
 /// Sections of a bundle with that manifest.

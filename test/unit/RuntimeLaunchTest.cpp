@@ -2,6 +2,7 @@
 // word.
 #include "RuntimeHost.h"
 #include "Scratch.h"
+#include "runtime/emulator/TensorMap.h"
 #include "templates/embed/cpp/cfc.hpp"
 #include <atomic>
 #include <cstring>
@@ -32,7 +33,7 @@ TEST_CASE("kernels are launched in order with the clusters that fit") {
     CHECK(first.workspace == address(workspace.args.workspace));
     CHECK(first.table == second.table);
     const cfc_tensor &cache = tensors["cache"];
-    CHECK(first.entries ==
+    CHECK(std::vector(first.entries.begin(), first.entries.begin() + 9) ==
           std::vector<uint64_t>{address(tensors["x"].data), address(tensors["w_q"].data), address(cache.k),
                                 address(cache.v), uint64_t(cache.stride_head), uint64_t(cache.stride_token),
                                 128, address(tensors["len"].data), address(tensors["result0"].data)});
@@ -144,6 +145,47 @@ TEST_CASE("rebinding happens in stream order") {
     fake->flush();
   }
   CHECK(fake->hostAllocations == 5);
+}
+
+/// Map `index` of the small graph's table as the kernel saw it: 9 entries, then the maps at byte 256.
+static cfc::emu::EmulatedTensorMap mapOf(const FakeLaunch &launch, size_t index) {
+  cfc::emu::EmulatedTensorMap map;
+  std::memcpy(&map, reinterpret_cast<const char *>(launch.entries.data()) + 256 - 64 + index * 128,
+              sizeof map);
+  return map;
+}
+
+TEST_CASE("tensor maps lie behind the entries and follow rebindings") {
+  FakeDriver fake;
+  BundlePtr bundle = loadSmall();
+  Tensors tensors;
+  Workspace workspace;
+  BindingPtr binding = bindSmall(bundle, tensors);
+  REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
+  std::vector<cfc_tensor> moved = {tensors["w_q"], tensors["cache"]};
+  moved[0].data = fakeMemory(64 * 64 * 2);
+  moved[1].capacity = 32; // tokens outside of heads
+  moved[1].stride_head = 48;
+  moved[1].stride_token = 128;
+  REQUIRE(cfc_rebind(binding.get(), moved.data(), moved.size(), nullptr) == CFC_OK);
+  REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
+  fake->flush();
+  REQUIRE(fake->launches.size() == 4);
+  for (bool rebound : {false, true}) {
+    const FakeLaunch &launch = fake->launches[rebound ? 2 : 0];
+    CHECK(launch.entries.size() == (256 + 3 * 128 - 64) / 8);
+    auto w = mapOf(launch, 0), k = mapOf(launch, 1), v = mapOf(launch, 2);
+    for (const auto &map : {w, k, v})
+      CHECK(map.magic == cfc::emu::EmulatedTensorMap::kMagic);
+    CHECK(w.base == address(rebound ? moved[0].data : tensors["w_q"].data));
+    CHECK((w.rank == 2 && w.size[0] == 64 && w.size[1] == 64 && w.stride[1] == 128));
+    CHECK((w.box[0] == 64 && w.box[1] == 8 && w.swizzle == 128));
+    CHECK(k.base == address(tensors["cache"].k));
+    CHECK(v.base == address(tensors["cache"].v));
+    CHECK((v.rank == 3 && v.size[0] == 16 && v.size[1] == (rebound ? 32u : 128u) && v.size[2] == 2));
+    CHECK((v.stride[1] == (rebound ? 128u : 32u) && v.stride[2] == (rebound ? 48u : 128u * 32)));
+    CHECK((v.box[0] == 16 && v.box[1] == 64 && v.box[2] == 1 && v.swizzle == 0));
+  }
 }
 
 TEST_CASE("a bad rebinding changes nothing") {

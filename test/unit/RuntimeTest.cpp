@@ -1,5 +1,6 @@
 // The C interface up to binding: arguments, names, types, shapes, pointers, and what the device must offer.
 #include "RuntimeHost.h"
+#include "runtime/src/Maps.h"
 #include <cstring>
 #include <thread>
 
@@ -214,6 +215,46 @@ TEST_CASE("caches are checked") {
   SECTION("k is v") {
     cache.v = cache.k;
     refused(bundle, tensors, CFC_INVALID_ARGUMENT, "k and v are the same buffer");
+  }
+}
+
+TEST_CASE("what no tensor map can say is refused") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  Tensors tensors;
+  SECTION("strides") {
+    manifest.graphs[0].tensors[2].align = 2;
+    tensors["cache"].stride_token = 40;
+    tensors["cache"].capacity = 64;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT,
+            "tensor 'cache': stride_token of 40 bytes is not a multiple of 16, as a tensor map needs");
+    tensors["cache"].stride_token = 32;
+    tensors["cache"].stride_head = 64 * 32 + 2;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "stride_head of 2050 bytes");
+  }
+  SECTION("sizes") {
+    GraphSpec &graph = manifest.graphs[0];
+    BoundTensor cache;
+    cache.strideToken = 32, cache.strideHead = uint64_t(1) << 40, cache.capacity = 64;
+    CHECK_THROWS_WITH(mapGeometry(graph, graph.maps[1], cache),
+                      Contains("'cache': stride_head of 1099511627776 bytes is too large for a tensor map"));
+    cache.strideHead = 64 * 32, cache.capacity = (uint64_t(1) << 32) + 1;
+    CHECK_THROWS_WITH(mapGeometry(graph, graph.maps[1], cache),
+                      Contains("a tensor map takes 1 to 4294967296 tokens, not 4294967297"));
+  }
+  SECTION("addresses") {
+    manifest.graphs[0].tensors[1].align = 2;
+    tensors["w_q"].data = static_cast<char *>(fakeMemory(64 * 64 * 2 + 2)) + 2;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT,
+            "is not aligned to 16 bytes, as a tensor map");
+  }
+  SECTION("rows") {
+    manifest.graphs[0].tensors[1].shape = {128, 34};
+    int64_t shape[] = {128, 34};
+    tensors["w_q"].shape = shape;
+    tensors["w_q"].bytes = 0;
+    tensors["w_q"].data = fakeMemory(128 * 34 * 2);
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "a row of 68 bytes is not a multiple of 16");
   }
 }
 
