@@ -118,6 +118,7 @@ const void *cfc_emu_load_shared(Fiber *fiber, const char *address, uint32_t byte
   fiber->cta->count(Counter::SharedLoads);
   if (looksInFlight(address))
     checkInFlight(fiber, *fiber->cta, address, bytes, location, "load");
+  noteRead(*fiber->warp, fiber->lane, address, location);
   return address;
 }
 
@@ -153,9 +154,12 @@ const void *cfc_emu_load_cluster(Fiber *fiber, const char *address, uint32_t byt
     checkInFlight(fiber, *owner, address, bytes, location, "load");
   if (owner == fiber->cta) {
     owner->count(Counter::SharedLoads);
+    noteRead(*fiber->warp, fiber->lane, address, location);
     return address;
   }
   fiber->cta->count(Counter::RemoteLoads);
+  if (!owner->reads.empty())
+    owner->remoteReads[(address - owner->shared) / 16] = {fiber, fiber->cta->events, location};
   return remoteView(fiber, *owner, address, bytes);
 }
 

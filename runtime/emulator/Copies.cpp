@@ -3,12 +3,14 @@
 // From the moment of its issue a copy's destination is poison; the bytes arrive
 // when the copy completes, at a random time. The source is read at a random
 // time in between. Copies do not see plain stores that their thread has not
-// fenced for the asynchronous proxy: issuing such a copy is reported.
+// fenced for the asynchronous proxy, and overtake plain reads that have not been
+// fenced: issuing such a copy is reported.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/emulator/EntryPoints.h"
 #include "runtime/emulator/Runtime.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/Sequence.h"
 #include <cstring>
 #include <fmt/format.h>
 
@@ -39,6 +41,58 @@ static void checkProxy(Fiber *fiber, const Cta &owner, const char *begin, uint32
         fmt::format("a bulk copy {} shared byte {} of CTA {}, which thread {} wrote without a "
                     "fence_proxy_async after it",
                     what, word * 4, owner.rank, writerThread(tag)));
+  }
+}
+
+static bool isFenced(const Warp &warp, ReadTag read) {
+  auto fencedBy = [&](unsigned lane) { return read.event() < warp.fibers[lane].proxyFence; };
+  if (read.lane() != ReadTag::kAllLanes)
+    return fencedBy(read.lane());
+  return llvm::all_of(llvm::seq(0u, 32u), fencedBy);
+}
+
+[[noreturn]] static void failReader(Fiber *fiber, const Cta &owner, size_t granule, const std::string &who,
+                                    uint32_t read, uint32_t location) {
+  fiber->launch->fail(fiber, FindingKind::ProxyOrder, location,
+                      fmt::format("a bulk copy overwrites shared byte {} of CTA {}, which {} read without a "
+                                  "fence_proxy_async after it ({})",
+                                  granule * 16, owner.rank, who, fiber->launch->locations.names[read]));
+}
+
+/// Every plain read of the bytes must have been fenced by the threads that made it: the copy could overtake
+/// it.
+static void checkReaders(Fiber *fiber, const Cta &owner, const char *begin, uint32_t bytes,
+                         uint32_t location) {
+  if (owner.reads.empty())
+    return;
+  size_t first = (begin - owner.shared) / 16, count = bytes / 16;
+  for (const Warp &warp : owner.warps) {
+    llvm::ArrayRef<ReadTag> reads(warp.reads + first, count);
+    uint64_t newest = 0;
+    for (ReadTag read : reads)
+      newest = std::max(newest, read.bits);
+    if (!newest || newest >> 32 < warp.allFenced)
+      continue;
+    for (auto [i, read] : llvm::enumerate(reads)) {
+      if (!read.bits || isFenced(warp, read))
+        continue;
+      unsigned warpFirst = warp.fibers->thread;
+      failReader(fiber, owner, first + i,
+                 read.lane() == ReadTag::kAllLanes
+                     ? fmt::format("threads {} to {}", warpFirst, warpFirst + 31)
+                     : fmt::format("thread {}", warpFirst + read.lane()),
+                 read.location(), location);
+    }
+  }
+  if (owner.remoteReads.empty())
+    return;
+  for (size_t granule = first; granule < first + count; ++granule) {
+    auto read = owner.remoteReads.find(granule);
+    if (read != owner.remoteReads.end() && read->second.event >= read->second.reader->proxyFence)
+      failReader(
+          fiber, owner, granule,
+          fmt::format("thread {} of CTA {}", read->second.reader->thread, read->second.reader->cta->rank),
+          read->second.location, location);
   }
 }
 
@@ -91,6 +145,7 @@ static void issue(Fiber *fiber, Copy copy) {
 
 static void checkTarget(Fiber *fiber, Copy &copy) {
   checkProxy(fiber, *copy.targetCta, copy.target, copy.bytes, copy.location, "overwrites");
+  checkReaders(fiber, *copy.targetCta, copy.target, copy.bytes, copy.location);
   checkInFlight(fiber, *copy.targetCta, copy.target, copy.bytes, copy.location, "bulk copy");
   if (!copy.targetCta->writers.empty())
     markWriters(*copy.targetCta, copy.target - copy.targetCta->shared, copy.bytes, 0);

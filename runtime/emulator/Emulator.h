@@ -124,9 +124,9 @@ enum class FindingKind {
   Hang,             // budget of switches used up
   EarlyExit,        // a CTA that has exited, or exits, while others use its shared memory
   UnfinishedAtExit, // copies or expected bytes pending when a CTA exits
-  ProxyOrder,       // a bulk copy of bytes whose generic write was not fenced
-  Race,             // an access or a copy to bytes that a bulk copy in flight will write
-  Usage,            // an operand out of range
+  ProxyOrder, // a bulk copy of bytes whose generic write, or into bytes whose generic read, was not fenced
+  Race,       // an access or a copy to bytes that a bulk copy in flight will write
+  Usage,      // an operand out of range
   Trap
 };
 llvm::StringRef name(FindingKind kind);

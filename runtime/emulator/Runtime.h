@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #pragma once
+#include "runtime/emulator/Context.h"
 #include "runtime/emulator/Emulator.h"
 #include "runtime/emulator/Visibility.h"
 #include <queue>
@@ -27,6 +28,7 @@ struct Kernel {
   unsigned threads = 0, cluster = 0;
   size_t sharedBytes = 0;
   bool tracksWriters = false; // has bulk copies or remote loads: who wrote each shared word matters
+  bool tracksReaders = false; // has bulk copies into shared memory: who read each byte matters
   bool waitsForGrid = false;  // has grid_wait
 };
 
@@ -83,7 +85,7 @@ struct FenceState {
 };
 
 struct alignas(64) Fiber {
-  void *context = nullptr;
+  Context context = nullptr;
   Launch *launch = nullptr;
   Warp *warp = nullptr;
   Cta *cta = nullptr;
@@ -103,11 +105,28 @@ struct alignas(64) Fiber {
   alignas(16) char scratch[16]; // a loaded value made of memory and pending stores
 };
 
+/// A plain read of 16 bytes of shared memory: when, by which lane, at which op. Newer reads are larger.
+struct ReadTag {
+  static constexpr unsigned kAllLanes = 32; // a collective's read: every lane has to fence it
+  static constexpr unsigned kLocationBits = 26;
+  uint64_t bits = 0; // 0: not read
+  ReadTag() = default;
+  ReadTag(uint32_t event, unsigned lane, uint32_t location)
+      : bits(uint64_t(event) << 32 | uint64_t(lane) << kLocationBits | location) {}
+  uint32_t event() const { return bits >> 32; }
+  unsigned lane() const { return bits >> kLocationBits & 63; }
+  uint32_t location() const { return bits & ((1u << kLocationBits) - 1); }
+};
+
 struct Warp {
   uint32_t ready = 0;   // lanes that can run
   uint32_t live = 0;    // lanes that have not exited
   uint32_t arrived = 0; // lanes at the collective
   uint32_t location = 0;
+  uint32_t fenced = 0;      // lanes that have executed fence_proxy_async in this round of them
+  uint32_t fencedSince = 0; // event number of the first of these fences
+  uint32_t allFenced = 0;   // the same for the last round that all lanes completed
+  ReadTag *reads = nullptr; // its last read of each 16 bytes of shared memory, if tracked
   bool queued = false, slow = false;
   Cta *cta = nullptr;
   Fiber *fibers = nullptr; // its 32 lanes
@@ -134,6 +153,12 @@ struct Copy {
   std::vector<char> snapshot; // the source, if it was read before completion
 };
 
+/// A plain read of a peer's shared memory.
+struct RemoteRead {
+  const Fiber *reader;
+  uint32_t event, location; // the reader's CTA's event number
+};
+
 struct Cta {
   Launch *launch = nullptr;
   Cluster *cluster = nullptr;
@@ -150,7 +175,9 @@ struct Cta {
   unsigned outgoing = 0;         // copies that read it
   unsigned incomingRecords = 0;  // stores of peers that have not landed
   std::vector<uint32_t> writers; // per 4 bytes: who wrote it last by a plain store, and when
-  uint32_t events = 1;           // proxy fences and cluster releases so far
+  std::vector<ReadTag> reads;    // of all warps
+  llvm::DenseMap<uint32_t, RemoteRead> remoteReads; // by granule of 16 bytes: the last one by a peer
+  uint32_t events = 1;                              // proxy fences and cluster releases so far
   uint32_t lastClusterRelease = 1;
   std::array<uint64_t, kNumCounters> counts{};
 
@@ -285,6 +312,13 @@ inline uint32_t writerEvent(uint32_t tag) { return tag & ((1u << 22) - 1); }
 uint32_t nextEvent(Cta &cta);
 /// Marks `bytes` bytes of shared memory as written by `tag`.
 void markWriters(Cta &cta, size_t offset, size_t bytes, uint32_t tag);
+
+/// Notes that a lane, or all lanes of its warp, have read 16 bytes or fewer of their CTA's shared memory.
+inline void noteRead(Warp &warp, unsigned lane, const void *address, uint32_t location) {
+  if (warp.reads)
+    warp.reads[(static_cast<const char *>(address) - warp.cta->shared) / 16] = {warp.cta->events, lane,
+                                                                                location};
+}
 
 // Access.cpp: checked addresses; each fails with a located finding.
 void checkGlobal(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,

@@ -7,13 +7,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/emulator/Runtime.h"
-#include <boost/context/detail/fcontext.hpp>
 #include <fmt/format.h>
 #include <new>
 #include <sys/mman.h>
 
 using namespace cfc::emu;
-namespace context = boost::context::detail;
 
 namespace {
 constexpr size_t kSharedAlign = 1024;
@@ -76,6 +74,9 @@ static std::unique_ptr<Cta> makeCta(Launch &launch, Cluster &cluster, unsigned r
   cta->warps.resize(threads / 32);
   if (launch.kernel.tracksWriters)
     cta->writers.resize((launch.kernel.sharedBytes + 3) / 4);
+  size_t granules = (launch.kernel.sharedBytes + 15) / 16;
+  if (launch.kernel.tracksReaders)
+    cta->reads.resize(granules * cta->warps.size());
   for (unsigned t = 0; t < threads; ++t) {
     Fiber &fiber = cta->fibers[t];
     fiber.launch = &launch;
@@ -87,6 +88,8 @@ static std::unique_ptr<Cta> makeCta(Launch &launch, Cluster &cluster, unsigned r
   for (unsigned w = 0; w < threads / 32; ++w) {
     cta->warps[w].cta = cta.get();
     cta->warps[w].fibers = &cta->fibers[32 * w];
+    if (!cta->reads.empty())
+      cta->warps[w].reads = &cta->reads[granules * w];
   }
   return cta;
 }
@@ -108,10 +111,8 @@ void Launch::prepareSlots() {
   }
 }
 
-static void fiberMain(context::transfer_t transfer) {
-  auto *from = static_cast<Fiber *>(transfer.data);
-  from->context = transfer.fctx;
-  Launch &launch = *from->launch;
+void cfc::emu::contextMain(void *argument) {
+  Launch &launch = *static_cast<Launch *>(argument);
   Fiber *self = launch.current;
   const Cta &cta = *self->cta;
   launch.kernel.entry(self, launch.table, launch.workspace, self->thread, cta.rank, cta.cluster->index,
@@ -126,7 +127,7 @@ static void *stackTop(char *stack, size_t index) {
 
 static void startFiber(Fiber &fiber, char *stack, size_t index) {
   size_t bytes = static_cast<char *>(stackTop(stack, index)) - stack;
-  fiber.context = context::make_fcontext(stackTop(stack, index), bytes, fiberMain);
+  fiber.context = makeContext(stackTop(stack, index), bytes);
   fiber.wait = WaitKind::None;
   fiber.stores = Fiber::Undecided;
   fiber.atCluster = Fiber::Idle;
@@ -147,6 +148,8 @@ static void startCta(Cta &cta, unsigned number) {
     barrier = {};
   cta.overlay = std::make_unique<Overlay>();
   std::fill(cta.writers.begin(), cta.writers.end(), 0);
+  std::fill(cta.reads.begin(), cta.reads.end(), ReadTag());
+  cta.remoteReads.clear();
   cta.events = cta.lastClusterRelease = 1;
   cta.counts.fill(0);
   poison(cta.shared, kernel.sharedBytes);
@@ -170,7 +173,7 @@ void Launch::startCluster(Cluster &slot, unsigned index) {
       startFiber(cta->fibers[t], stacks[first + t], first + t);
     for (Warp &warp : cta->warps) {
       warp.ready = warp.live = ~0u;
-      warp.arrived = 0;
+      warp.arrived = warp.fenced = warp.fencedSince = warp.allFenced = 0;
       warp.slow = chaos.on && random.oneIn(8);
       enqueue(warp);
     }
@@ -183,8 +186,7 @@ void Launch::switchTo(Fiber *from, Fiber *to) {
     return;
   ++switches;
   current = to;
-  context::transfer_t transfer = context::jump_fcontext(to->context, from);
-  static_cast<Fiber *>(transfer.data)->context = transfer.fctx;
+  switchContext(from->context, to->context, this);
 }
 
 void Launch::switchAway(Fiber *from) {

@@ -396,6 +396,7 @@ std::vector<emu::Kernel> emu::describeKernels(ModuleOp module) {
       auto load = dyn_cast<simt::LoadOp>(nested);
       kernel.tracksWriters |= isa<simt::BulkLoadOp, simt::BulkPushOp, simt::BulkStoreOp>(nested) ||
                               (load && cast<simt::PtrType>(load.getAddress().getType()).isCluster());
+      kernel.tracksReaders |= isa<simt::BulkLoadOp, simt::BulkPushOp>(nested);
       kernel.waitsForGrid |= isa<simt::GridWaitOp>(nested);
     });
   });

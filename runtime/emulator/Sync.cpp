@@ -45,6 +45,14 @@ void cfc_emu_fence(Fiber *fiber, uint32_t scope, uint32_t location) {
 
 void cfc_emu_fence_proxy_async(Fiber *fiber, uint32_t) {
   fiber->proxyFence = nextEvent(*fiber->cta);
+  Warp &warp = *fiber->warp;
+  if (!warp.fenced)
+    warp.fencedSince = fiber->proxyFence;
+  warp.fenced |= 1u << fiber->lane;
+  if (warp.fenced == ~0u) {
+    warp.allFenced = warp.fencedSince;
+    warp.fenced = 0;
+  }
   for (Mbarrier &barrier : fiber->cta->barriers)
     barrier.visibleToCopies |= initialised(barrier, *fiber);
 }

@@ -248,6 +248,11 @@ uint32_t cfc::emu::nextEvent(Cta &cta) {
   std::fill(cta.writers.begin(), cta.writers.end(), 0);
   for (unsigned i = 0; i < cta.launch->kernel.threads; ++i)
     cta.fibers[i].proxyFence = 1;
+  std::fill(cta.reads.begin(), cta.reads.end(), ReadTag());
+  for (Warp &warp : cta.warps)
+    warp.allFenced = warp.fencedSince = warp.fenced = 0;
+  for (auto &peer : cta.cluster->ctas) // its threads have read there
+    peer->remoteReads.clear();
   cta.lastClusterRelease = 1;
   return cta.events = 2;
 }

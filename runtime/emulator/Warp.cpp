@@ -96,6 +96,7 @@ static void loadMatrices(Warp &warp, unsigned matrices, bool trans, uint32_t loc
     checkShared(&warp.fibers[lane], row, 16, 16, location, "row");
     if (looksInFlight(row))
       checkInFlight(&warp.fibers[lane], *warp.cta, row, 16, location, "row");
+    noteRead(warp, ReadTag::kAllLanes, row, location);
   }
   for (unsigned m = 0; m < matrices; ++m) {
     const char *rows[8];

@@ -77,6 +77,7 @@ simt.kernel @ring(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
       %tile = simt.offset %slots, %slotAt : !simt.ptr<shared>, i32
       %mine = simt.offset %tile, %laneAt : !simt.ptr<shared>, i32
       %value = simt.load %mine : !simt.ptr<shared> -> vector<4xf32>
+      simt.fence_proxy_async // before the release
       simt.mbarrier_arrive cta %empty : !simt.ptr<shared>
       %next = arith.addf %acc, %value : vector<4xf32>
       scf.yield %next : vector<4xf32>

@@ -68,6 +68,54 @@ TEST_CASE("Mutant: a dropped proxy fence") {
   CHECK(reported(catchMutant(store, runBulkPush), FindingKind::ProxyOrder, "simt.bulk_store"));
 }
 
+// A copy is ordered behind another thread's reads of its destination only if that thread has fenced them.
+TEST_CASE("Mutant: a ring slot freed without a proxy fence") {
+  auto reports = catchMutant(ring("simt.fence_proxy_async // before the release", ""), runRing);
+  CHECK(reported(reports, FindingKind::ProxyOrder, "simt.bulk_load"));
+  CHECK(text(reports.front()).find(": simt.load)") != std::string::npos);
+
+  std::string late = ring("simt.fence_proxy_async // before the release", "");
+  late = mutate(late, "simt.mbarrier_arrive cta %empty : !simt.ptr<shared>",
+                "simt.mbarrier_arrive cta %empty : !simt.ptr<shared>\n      simt.fence_proxy_async");
+  CHECK(reported(catchMutant(late, runRing), FindingKind::ProxyOrder, "simt.bulk_load"));
+}
+
+TEST_CASE("Mutant: a ring slot freed with the proxy fence of one lane") {
+  auto reports = catchMutant(ring("simt.fence_proxy_async // before the release",
+                                  "scf.if %first {\n        simt.fence_proxy_async\n      }"),
+                             runRing);
+  CHECK(reported(reports, FindingKind::ProxyOrder, "simt.bulk_load"));
+}
+
+TEST_CASE("Mutant: a ring slot read by ldmatrix behind the proxy fence") {
+  auto reports = catchMutant(ring("simt.fence_proxy_async // before the release",
+                                  "simt.fence_proxy_async\n      %m = simt.ldmatrix %mine : i32"),
+                             runRing);
+  CHECK(reported(reports, FindingKind::ProxyOrder, "simt.bulk_load"));
+  CHECK(text(reports.front()).find(": simt.ldmatrix)") != std::string::npos);
+}
+
+TEST_CASE("Mutant: a push over bytes that a peer has read without a proxy fence") {
+  std::string fenced = mutate(readModule("bulk_push"), "  simt.fence_proxy_async // before the push\n", R"(
+  simt.fence_proxy_async
+  %other = arith.xori %rank, %c1 : i32
+  %place = simt.offset %receiveBuffer, %threadAt : !simt.ptr<shared>, i32
+  %remote = simt.map_rank %place, %other
+  %seen = simt.load %remote : !simt.ptr<cluster> -> f32
+  simt.fence_proxy_async // behind the read
+)");
+  auto program = compile(fenced);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Options options;
+    options.seed = seed;
+    Outcome outcome = runBulkPush(*program, options);
+    INFO(text(outcome.report));
+    CHECK(outcome.good());
+  }
+  auto reports = catchMutant(mutate(fenced, "simt.fence_proxy_async // behind the read", ""), runBulkPush);
+  CHECK(reported(reports, FindingKind::ProxyOrder, "simt.bulk_push"));
+}
+
 TEST_CASE("Mutant: wrong parity") {
   auto reports =
       catchMutant(ring("mbarrier_wait cta %full, %parity", "mbarrier_wait cta %full, %c1"), runRing);
