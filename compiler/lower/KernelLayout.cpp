@@ -28,27 +28,29 @@ int64_t cfc::kernel::localGroups(FuncOp func, KvStreamType type) {
   return groups;
 }
 
-/// Blocks of a tile, near `wanted`: slots must begin at the same place in every tile.
-static int64_t chooseTileBlocks(int64_t wanted, int64_t slotBlocks, int64_t blocks) {
-  auto fits = [&](int64_t b) { return slotBlocks % b == 0 || b % slotBlocks == 0; };
-  wanted = std::min(wanted, blocks);
-  for (int64_t b = wanted; b > wanted / 2; --b)
-    if (fits(b))
-      return b;
-  for (int64_t b = wanted + 1; b <= 2 * wanted; ++b)
-    if (fits(b))
-      return b;
-  for (int64_t b = wanted / 2; b > 1; --b)
-    if (fits(b))
-      return b;
-  return 1;
+/// Rows of a box: each weight's rows, and each CTA's, begin at a multiple of it. 0 where that is not even 8.
+static int64_t chooseBoxRows(LoadOp load, int64_t localRows, int64_t tileRows) {
+  bool split = localRows != load.getResult().getType().getShape()[0];
+  for (int64_t box : {64, 32, 16, 8}) {
+    bool fits = box <= tileRows && (!split || localRows % box == 0);
+    int64_t start = 0;
+    for (int64_t rows : load.getRows().drop_back()) {
+      start += rows;
+      fits &= start % box == 0;
+    }
+    if (fits)
+      return box;
+  }
+  return 0;
 }
 
-FailureOr<MatmulTiling> cfc::kernel::tilingOf(StreamType type, int64_t slots, FuncOp func) {
-  int64_t rows = type.getShape()[0], columns = type.getShape()[1], parts = 1;
+FailureOr<MatmulTiling> cfc::kernel::tilingOf(LoadOp load, int64_t slots) {
+  auto func = load->getParentOfType<FuncOp>();
+  StreamType type = load.getResult().getType();
+  int64_t rows = type.getShape()[0], columns = type.getShape()[1];
   for (StateAttr s : type.getStates())
     (s.getDim() == 0 ? rows : columns) /= func.axis(s.getAxis().getValue()).getSize();
-  parts = type.getShape()[1] / columns;
+  int64_t parts = type.getShape()[1] / columns;
 
   MatmulTiling t;
   int64_t allBlocks = llvm::divideCeil(type.getShape()[1], 16);
@@ -60,8 +62,11 @@ FailureOr<MatmulTiling> cfc::kernel::tilingOf(StreamType type, int64_t slots, Fu
   t.slotBlocks = llvm::divideCeil(allBlocks, slots);
   t.slots = llvm::divideCeil(t.blocks, t.slotBlocks);
   t.tileRows = 16 * func.consumerWarps();
-  int64_t tileColumns = func.planValue("tile_columns", 128);
-  t.tileBlocks = chooseTileBlocks(std::max<int64_t>(1, tileColumns / 16), t.slotBlocks, t.blocks);
+  t.boxRows = chooseBoxRows(load, rows, t.tileRows);
+  int64_t wanted = std::max<int64_t>(1, func.planValue("tile_columns", 128) / 16);
+  t.tileBlocks = std::min(wanted, t.blocks);
+  if (t.boxRows)
+    t.tileBlocks = llvm::alignTo(t.tileBlocks, 4);
   t.rowStride = t.tileBlocks * 32 + 16;
   return t;
 }
@@ -148,7 +153,7 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
   func.walk([&](Operation *op) {
     if (auto matmul = dyn_cast<MatmulOp>(op)) {
       StreamType type = matmul.getWeights().getType();
-      FailureOr<MatmulTiling> t = tilingOf(type, matmul.getSlots(), func);
+      FailureOr<MatmulTiling> t = tilingOf(matmul.getWeights().getDefiningOp<LoadOp>(), matmul.getSlots());
       failedTiling |= failed(t);
       if (failed(t))
         matmul.emitOpError("cannot split the columns of ") << type << ": each of its " << matmul.getSlots()
@@ -158,13 +163,15 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
     }
     if (auto attend = dyn_cast<AttendOp>(op)) {
       KvStreamType kv = attend.getKv().getType();
-      slotBytes = std::max<int64_t>(slotBytes, kSegment * kv.getDim() * 2);
+      slotBytes = std::max<int64_t>(slotBytes, headBoxes(kv.getDim()) * kSegment * 128);
     }
   });
   if (failedTiling)
     return failure();
-  slotBytes = llvm::alignTo(slotBytes, 128);
-  sharedBytes = llvm::alignTo(sharedBytes, 128);
+  // Swizzled boxes begin at multiples of 1024 bytes.
+  slotBytes = llvm::alignTo(slotBytes, 1024);
+  if (stages)
+    sharedBytes = llvm::alignTo(sharedBytes, 1024);
   ring = sharedBytes;
   sharedBytes += stages * slotBytes;
   return success();
@@ -188,6 +195,43 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   if (failed(layout.placeRing(func)))
     return failure();
   return layout;
+}
+
+//===-- Tensor maps -----------------------------------------------------------===//
+
+int64_t cfc::kernel::entryOf(FuncOp func, unsigned argument) {
+  auto entry = func.getArgAttrOfType<IntegerAttr>(argument, kEntryAttr);
+  return entry ? entry.getInt() : -1;
+}
+
+TensorMaps::TensorMaps(ModuleOp module) {
+  int64_t entries = 0;
+  module.walk([&](FuncOp func) {
+    for (BlockArgument arg : func.getArguments())
+      entries =
+          std::max(entries, entryOf(func, arg.getArgNumber()) + (isa<CacheType>(arg.getType()) ? 5 : 1));
+  });
+  first = llvm::alignTo(kTableHeader + 8 * entries, 128);
+}
+
+int64_t TensorMaps::offsetOf(int64_t entry, StringRef field, ArrayRef<int64_t> box) {
+  auto it = llvm::find_if(
+      maps, [&](const Map &m) { return m.entry == entry && m.field == field && box.equals(m.box); });
+  int64_t index = it - maps.begin();
+  if (it == maps.end())
+    maps.push_back({entry, field.str(), SmallVector<int64_t>(box)});
+  return first + 128 * index;
+}
+
+ArrayAttr TensorMaps::describe(MLIRContext *context) const {
+  Builder b(context);
+  SmallVector<Attribute> all;
+  for (const Map &m : maps)
+    all.push_back(b.getDictionaryAttr({b.getNamedAttr("entry", b.getI64IntegerAttr(m.entry)),
+                                       b.getNamedAttr("field", b.getStringAttr(m.field)),
+                                       b.getNamedAttr("box", b.getDenseI64ArrayAttr(m.box)),
+                                       b.getNamedAttr("swizzle", b.getI64IntegerAttr(128))}));
+  return b.getArrayAttr(all);
 }
 
 FailureOr<int64_t> cfc::kernel::sharedBytes(FuncOp func) {

@@ -6,9 +6,15 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 #include "dialects/kernel/Kernel.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/DenseMap.h"
+#include <string>
+#include <vector>
 
 namespace cfc::kernel {
+
+/// Bytes of the table before its first entry (docs/design.md).
+inline constexpr int64_t kTableHeader = 64;
 
 /// Elements of `type` that one worker holds in `func`.
 int64_t localElements(FuncOp func, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<StateAttr> states);
@@ -17,21 +23,33 @@ inline int64_t localElements(FuncOp func, TileType type) {
 }
 
 /// How a matmul walks over its weights: blocks are 16 columns, slots the unit of the order of sums.
+///
+/// A ring tile has `tileRows` rows (16 a consumer warp) and `tileBlocks` blocks. It arrives in boxes of 64
+/// columns (128 bytes) and `boxRows` rows by tensor copies with the 128-byte swizzle, columns of boxes one
+/// after another. Where rows of several weights or of a CTA do not begin at multiples of 8, `boxRows` is 0
+/// and each row is copied apart, at `rowStride` bytes.
 struct MatmulTiling {
   int64_t rows, columns;        ///< this CTA's part of the weights
-  int64_t tileRows, tileBlocks; ///< a ring tile: 16 rows a consumer warp, tileBlocks * 16 columns
-  int64_t blocks, slotBlocks;   ///< 16-column blocks of this CTA, blocks in a slot
+  int64_t tileRows, tileBlocks; ///< rows and 16-column blocks of a ring tile
+  int64_t blocks, slotBlocks;   ///< blocks of this CTA, blocks in a slot
   int64_t slots;                ///< non-empty slots of this CTA
-  int64_t rowStride; ///< bytes from row to row of a tile; 16 more than its columns, against bank conflicts
-  int64_t tileBytes() const { return tileRows * rowStride; }
+  int64_t boxRows;              ///< 64, 32, 16 or 8; 0: row copies
+  int64_t rowStride;            ///< of row copies: 16 bytes more than the columns, against bank conflicts
+  int64_t boxColumnBytes() const { return tileRows * 128; } ///< bytes of 64 columns of a tile
+  int64_t tileBytes() const {
+    return boxRows ? boxColumnBytes() * ((tileBlocks + 3) / 4) : tileRows * rowStride;
+  }
 };
 
-/// Tiling of a stream of weights whose columns are summed in `slots` slots; failure where its columns cannot
-/// be split as its type says: each slot must then hold as many blocks.
-llvm::FailureOr<MatmulTiling> tilingOf(StreamType type, int64_t slots, FuncOp func);
+/// Tiling of a stream whose columns are summed in `slots` slots; failure where its columns cannot be split as
+/// its type says: each slot must then hold as many blocks.
+llvm::FailureOr<MatmulTiling> tilingOf(LoadOp load, int64_t slots);
 
 /// Tokens in a segment and in an online softmax lane; groups of segments (docs/design.md, "Order of sums").
 inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4, kGroups = 16;
+
+/// Columns of K and V arrive in boxes of 64: boxes of a head.
+inline int64_t headBoxes(int64_t dim) { return (dim + 63) / 64; }
 
 /// Groups of a K/V stream that one CTA attends to.
 int64_t localGroups(FuncOp func, KvStreamType type);
@@ -83,6 +101,29 @@ private:
   llvm::DenseMap<mlir::Operation *, AttendBuffers> attends;
   llvm::SmallVector<std::pair<int64_t, int64_t>> barriers;
 };
+
+/// The tensor maps of a module's kernels: what a box of which tensor they describe (docs/design.md).
+class TensorMaps {
+public:
+  /// Byte offset in the table of the map of the tensor with table entry `entry`; the same for the same map.
+  int64_t offsetOf(int64_t entry, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
+  /// Counts the table's entries, behind which the maps lie.
+  explicit TensorMaps(mlir::ModuleOp module);
+  /// The maps as the attribute `simt.maps`.
+  mlir::ArrayAttr describe(mlir::MLIRContext *context) const;
+
+private:
+  struct Map {
+    int64_t entry;
+    std::string field;
+    llvm::SmallVector<int64_t> box;
+  };
+  int64_t first; // byte offset of map 0
+  std::vector<Map> maps;
+};
+
+/// Table entry of an argument, by its attribute.
+int64_t entryOf(FuncOp func, unsigned argument);
 
 /// Shared memory of a CTA of `func` in bytes; an error where it cannot be laid out.
 llvm::FailureOr<int64_t> sharedBytes(FuncOp func);

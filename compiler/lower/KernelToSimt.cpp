@@ -35,7 +35,7 @@ static int64_t usefulClusters(FuncOp func) {
   return clusters;
 }
 
-static LogicalResult lowerFunc(FuncOp func) {
+static LogicalResult lowerFunc(FuncOp func, TensorMaps &maps) {
   FailureOr<KernelLayout> layout = KernelLayout::compute(func);
   if (failed(layout))
     return failure();
@@ -50,15 +50,19 @@ static LogicalResult lowerFunc(FuncOp func) {
       builder.getI32IntegerAttr(func.clusterSize()), builder.getI64IntegerAttr(layout->sharedBytes),
       builder.getI32IntegerAttr(func.planValue("ctas_per_sm", 1)));
   target->setAttr("cfc.clusters", builder.getI32IntegerAttr(usefulClusters(func)));
+  if (func.planValue("pdl", 0))
+    target->setAttr("cfc.pdl", builder.getUnitAttr());
   builder.createBlock(&target.getBody(), {}, {global, global}, {func.getLoc(), func.getLoc()});
-  if (failed(KernelLowering(func, *layout, target).run()))
+  if (failed(KernelLowering(func, *layout, maps, target).run()))
     return failure();
   func.erase();
   return success();
 }
 
 void KernelToSimtPass::runOnOperation() {
+  TensorMaps maps(getOperation());
   for (FuncOp func : llvm::make_early_inc_range(getOperation().getOps<FuncOp>()))
-    if (failed(lowerFunc(func)))
+    if (failed(lowerFunc(func, maps)))
       return signalPassFailure();
+  getOperation()->setAttr("simt.maps", maps.describe(&getContext()));
 }

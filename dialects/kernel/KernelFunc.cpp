@@ -151,11 +151,11 @@ LogicalResult FuncOp::verify() {
   int64_t warps = consumerWarps();
   if (warps != 4 && warps != 8)
     return emitOpError("has ") << warps << " consumer warps; 4 or 8 are possible";
-  static const StringRef known[] = {"ring_stages", "tile_columns", "ctas_per_sm"};
+  static const StringRef known[] = {"ring_stages", "tile_columns", "ctas_per_sm", "pdl"};
   for (NamedAttribute a : getPlan())
     if (!llvm::is_contained(known, a.getName().getValue()))
       return emitOpError("has an unknown plan key '")
-             << a.getName().getValue() << "'; known are ring_stages, tile_columns and ctas_per_sm";
+             << a.getName().getValue() << "'; known are ring_stages, tile_columns, ctas_per_sm and pdl";
   for (Type t : getArgumentTypes()) {
     auto memory = dyn_cast<MemRefType>(t);
     if (isa<CacheType>(t) || (memory && memory.hasStaticShape() && memory.getLayout().isIdentity()))

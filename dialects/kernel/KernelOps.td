@@ -115,7 +115,8 @@ def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> 
   let description = [{
     Arguments are tensors in global memory (`memref`, row-major) and caches. Plan keys (i64):
     `ring_stages` and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
-    The block has (warp axis + 1) warps: the last is the producer.
+    `pdl` = 1: the kernel may start while the one before it runs (programmatic dependent launch); until that one has
+    ended it only streams weights. The block has (warp axis + 1) warps: the last is the producer.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
     OptionalAttr<DictArrayAttr>:$arg_attrs, OptionalAttr<DictArrayAttr>:$res_attrs,

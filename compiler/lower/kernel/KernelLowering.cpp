@@ -11,11 +11,9 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-/// Bytes of the table before its first entry (docs/design.md).
-static constexpr int64_t kTableHeader = 64;
-
-KernelLowering::KernelLowering(FuncOp func, const KernelLayout &layout, simt::KernelOp target)
-    : func(func), layout(layout), target(target), b(OpBuilder(target.getBody()), func.getLoc()),
+KernelLowering::KernelLowering(FuncOp func, const KernelLayout &layout, TensorMaps &maps,
+                               simt::KernelOp target)
+    : func(func), layout(layout), maps(maps), target(target), b(OpBuilder(target.getBody()), func.getLoc()),
       warps(func.consumerWarps()), threads(warps * 32) {
   b.setInsertionPointToEnd(&target.getBody().front());
 }
@@ -31,6 +29,8 @@ LogicalResult KernelLowering::run() {
   shared = b.create<simt::SharedBaseOp>(simt::PtrType::get(b.getContext(), simt::Space::Shared));
   loadArguments();
   initBarriers();
+  if (func.planValue("pdl", 0))
+    b.create<simt::GridLaunchOp>();
   round = b.i32(0);
 
   Block &body = func.getBody().front();
@@ -47,6 +47,7 @@ LogicalResult KernelLowering::run() {
   }
   auto consume = [&] {
     ring = start;
+    waitForLastKernel();
     result = lowerBlock(body);
   };
   if (producer)
@@ -113,6 +114,12 @@ void KernelLowering::initBarriers() {
     b.create<simt::ClusterArriveOp>();
     b.create<simt::ClusterWaitOp>();
   }
+}
+
+/// With programmatic dependent launch: nothing but weights is read, and nothing written, before this.
+void KernelLowering::waitForLastKernel() {
+  if (func.planValue("pdl", 0))
+    b.create<simt::GridWaitOp>();
 }
 
 LogicalResult KernelLowering::lowerBlock(Block &block) {
@@ -275,8 +282,8 @@ void KernelLowering::waitFull(Ring r) {
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, fullBarrier(r), r.phase);
 }
 
-/// One lane of each consumer warp says that the warp has read the slot. The fence orders the lanes' reads before the
-/// bulk copy that comes next: without it the arrival overtook conflicting ldmatrix reads on a GPU.
+/// One lane of each consumer warp says that the warp has read the slot. The fence orders the lanes' reads
+/// before the bulk copy that comes next: without it the arrival overtook conflicting ldmatrix reads on a GPU.
 void KernelLowering::releaseSlot(Ring r) {
   b.create<simt::FenceProxyAsyncOp>();
   b.create<simt::SyncWarpOp>();

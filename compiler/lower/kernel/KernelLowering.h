@@ -9,6 +9,7 @@
 #pragma once
 #include "compiler/lower/KernelLayout.h"
 #include "compiler/lower/kernel/SimtBuilder.h"
+#include <functional>
 
 namespace cfc::kernel {
 
@@ -17,13 +18,14 @@ public:
   using Value = mlir::Value;
   using Values = SimtBuilder::Values;
 
-  KernelLowering(FuncOp func, const KernelLayout &layout, simt::KernelOp target);
+  KernelLowering(FuncOp func, const KernelLayout &layout, TensorMaps &maps, simt::KernelOp target);
   llvm::LogicalResult run();
 
 private:
   //===-- KernelLowering.cpp: structure --------------------------------------===//
   void loadArguments();
   void initBarriers();
+  void waitForLastKernel();
   llvm::LogicalResult lowerBlock(mlir::Block &block);
   llvm::LogicalResult lowerOp(mlir::Operation *op);
   llvm::LogicalResult lowerForItems(ForItemsOp op);
@@ -65,10 +67,18 @@ private:
   llvm::LogicalResult feedBlock(mlir::Block &block);
   void feedWeights(LoadOp load, MatmulTiling tiling);
   void feedCache(LoadCacheOp load);
+  Value map(Value argument, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
+  void acquireMaps(ProducerOp op);
+  std::pair<Value, Value> streamOffset(LoadOp load);
+  void feedRows(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows, int64_t columns,
+                Ring r);
+  void feedBoxes(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows, int64_t columns,
+                 Ring r);
+  void copyBox(LoadOp load, const MatmulTiling &t, Value row, Value column, Value dst, Value barrier);
   /// Waits for the slot and arms it for `bytes`.
   void acquireSlot(Ring r, Value bytes);
   void copyRow(LoadOp load, Value stackedRow, Value columnBytes, Value bytes, Value dst, Value barrier);
-  Value validRows(LoadOp load, Value from, int64_t count);
+  Value validRows(LoadOp load, Value from, Value count);
 
   /// What both sides know of a cached request.
   struct Tokens {
@@ -95,6 +105,9 @@ private:
 
   //===-- LowerMatmul.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerMatmul(MatmulOp op);
+  std::function<Value(Value slot, int64_t block)> tileAddress(const MatmulTiling &t, Value row, Value side);
+  /// Bytes from the start of a 128-byte row to its 16-byte chunk `chunk` under the 128-byte swizzle.
+  Value swizzled(Value chunk, Value row) { return b.mul(b.xorI(chunk, b.rem(row, 8)), 16); }
 
   //===-- LowerAttend.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerAttend(AttendOp op);
@@ -119,6 +132,7 @@ private:
 
   FuncOp func;
   const KernelLayout &layout;
+  TensorMaps &maps;
   simt::KernelOp target;
   SimtBuilder b;
 

@@ -69,12 +69,23 @@ struct Attend {
     return v;
   }
 
+  /// Addresses in a slot of a token's row, for each 16 of its dims, of their half `side`: boxes of 64 dims,
+  /// swizzled.
+  Values rowAddresses(Value slot, Value token, Value side) {
+    Values all;
+    for (int64_t k = 0; k < dim / 16; ++k) {
+      Value chunk = b.xorI(b.add(side, 2 * (k % 4)), b.rem(token, 8));
+      Value at = b.add(b.mul(token, 128), b.mul(chunk, 16));
+      all.push_back(b.offset(b.offset(slot, at), k / 4 * kSegment * 128));
+    }
+    return all;
+  }
+
   Values scores(Value slot) {
-    Value row = b.add(tokenLane, b.rem(lane, 16));
-    Value base = b.offset(slot, b.add(b.mul(row, dim * 2), b.mul(b.div(lane, 16), 16)));
+    Values rows = rowAddresses(slot, b.add(tokenLane, b.rem(lane, 16)), b.div(lane, 16));
     Values s(4, b.f32(0));
     for (int64_t k = 0; k < dim / 16; ++k)
-      s = qk.multiply(qk.weights(b.offset(base, 32 * k)), q[k], s);
+      s = qk.multiply(qk.weights(rows[k]), q[k], s);
     return s;
   }
 
@@ -119,12 +130,12 @@ struct Attend {
   }
 
   void accumulate(Value slot, const Values &p, Value tokens, LaneState &state) {
-    Value row = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
-    Value base = b.offset(slot, b.add(b.mul(row, dim * 2), b.mul(b.rem(b.div(lane, 8), 2), 16)));
+    Value token = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
+    Values rows = rowAddresses(slot, token, b.rem(b.div(lane, 8), 2));
     Value first = b.add(tokenLane, b.mul(b.rem(lane, 4), 2));
     Value masks[2] = {tokenMask(first, tokens), tokenMask(b.add(first, 8), tokens)};
     for (int64_t i = 0; i < dim / 16; ++i) {
-      Values a = pv.weights(b.offset(base, 32 * i), /*half=*/false, /*trans=*/true);
+      Values a = pv.weights(rows[i], /*half=*/false, /*trans=*/true);
       for (int r = 0; r < 4; ++r)
         a[r] = b.andI(a[r], masks[r / 2]);
       state.o[i] = pv.multiply(a, p, state.o[i]);

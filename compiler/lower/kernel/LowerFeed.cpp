@@ -1,25 +1,62 @@
 //===- LowerFeed.cpp - The producer warp ----------------------------------------===//
 //
 // Fills the ring: waits until a slot is free, arms its barrier with the bytes
-// to come, starts one bulk copy for each row of a tile. Lanes share the rows.
+// to come, starts the copies of a tile: tensor copies of boxes of 64 columns, or
+// one bulk copy a row where rows of boxes do not line up. Lanes share the copies.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-LogicalResult KernelLowering::lowerProducer(ProducerOp op) { return feedBlock(op.getBody().front()); }
+/// Address of the tensor map of an argument. Maps are acquired where the producer begins.
+Value KernelLowering::map(Value argument, StringRef field, ArrayRef<int64_t> box) {
+  int64_t entry = entryOf(func, cast<BlockArgument>(argument).getArgNumber());
+  return b.offset(table, maps.offsetOf(entry, field, box));
+}
+
+/// Every map that the producer's feeds use, once.
+void KernelLowering::acquireMaps(ProducerOp op) {
+  SetVector<int64_t> offsets;
+  auto add = [&](Value argument, StringRef field, ArrayRef<int64_t> box) {
+    int64_t entry = entryOf(func, cast<BlockArgument>(argument).getArgNumber());
+    offsets.insert(maps.offsetOf(entry, field, box));
+  };
+  op.walk([&](FeedOp feed) {
+    if (auto cache = feed.getStream().getDefiningOp<LoadCacheOp>()) {
+      add(cache.getCache(), "k_pointer", {64, kSegment, 1});
+      add(cache.getCache(), "v_pointer", {64, kSegment, 1});
+      return;
+    }
+    auto load = feed.getStream().getDefiningOp<LoadOp>();
+    MatmulTiling t = *tilingOf(load, feed.getSlots());
+    for (Value weight : load.getWeights())
+      if (t.boxRows)
+        add(weight, "pointer", {64, t.boxRows});
+  });
+  for (int64_t offset : offsets)
+    b.create<simt::TensorMapAcquireOp>(b.offset(table, offset));
+}
+
+LogicalResult KernelLowering::lowerProducer(ProducerOp op) {
+  acquireMaps(op);
+  return feedBlock(op.getBody().front());
+}
 
 LogicalResult KernelLowering::feedBlock(Block &block) {
   for (Operation &op : block) {
     b.loc = op.getLoc();
     if (auto feed = dyn_cast<FeedOp>(op)) {
       if (auto load = feed.getStream().getDefiningOp<LoadOp>())
-        feedWeights(load, *tilingOf(load.getResult().getType(), feed.getSlots(), func));
-      else
+        feedWeights(load, *tilingOf(load, feed.getSlots()));
+      else {
+        // Weights do not depend on the kernel before this one; a cache and its length do.
+        waitForLastKernel();
         feedCache(feed.getStream().getDefiningOp<LoadCacheOp>());
+      }
       continue;
     }
     auto loop = dyn_cast<ForItemsOp>(op);
@@ -42,15 +79,15 @@ LogicalResult KernelLowering::feedBlock(Block &block) {
 void KernelLowering::acquireSlot(Ring r, Value bytes) {
   // A fresh barrier counts as having completed the phase of parity 1.
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, emptyBarrier(r), b.xorI(r.phase, 1));
-  // All lanes have passed before the slot is armed: a tile without rows is complete at once, and could be consumed
-  // and freed before a late lane looked at the barrier.
+  // All lanes have passed before the slot is armed: a tile without rows is complete at once, and could be
+  // consumed and freed before a late lane looked at the barrier.
   b.create<simt::SyncWarpOp>();
   b.ifThen(b.eq(lane, 0), [&] { b.create<simt::MbarrierExpectOp>(fullBarrier(r), bytes); });
   b.create<simt::SyncWarpOp>();
 }
 
 /// Of stacked rows [from, from + count): how many exist, where items overhang the weights.
-Value KernelLowering::validRows(LoadOp load, Value from, int64_t count) {
+Value KernelLowering::validRows(LoadOp load, Value from, Value count) {
   int64_t items = 1;
   if (auto loop = load->getParentOfType<ForItemsOp>())
     items = func.axis(loop.getAxis()).getSize();
@@ -89,48 +126,100 @@ void KernelLowering::copyRow(LoadOp load, Value stackedRow, Value columnBytes, V
   }
 }
 
-void KernelLowering::feedWeights(LoadOp load, MatmulTiling t) {
+/// First row and column of this CTA's part of a stream, among its stacked rows and the columns of its
+/// weights.
+std::pair<Value, Value> KernelLowering::streamOffset(LoadOp load) {
   StreamType type = load.getResult().getType();
-  Value rowOffset = b.i32(0), columnOffset = b.i32(0); // of this CTA's part: rows, bytes
-  for (StateAttr s : type.getStates()) {
+  Value row = b.i32(0), column = b.i32(0);
+  int64_t rows = type.getShape()[0], columns = type.getShape()[1];
+  for (StateAttr s : type.getStates()) { // each split halves, say, what those before it left
     Value at = coordinate(s.getAxis().getValue());
-    if (s.getDim() == 0)
-      rowOffset = b.mul(at, t.rows);
-    else
-      columnOffset = b.mul(at, t.columns * 2);
+    int64_t &extent = s.getDim() == 0 ? rows : columns;
+    extent /= func.axis(s.getAxis().getValue()).getSize();
+    Value &offset = s.getDim() == 0 ? row : column;
+    offset = b.add(offset, b.mul(at, extent));
   }
   if (load.getColumns())
-    columnOffset = b.add(columnOffset, b.mul(item(load.getItem()), type.getShape()[1] * 2));
+    column = b.add(column, b.mul(item(load.getItem()), type.getShape()[1]));
+  return {row, column};
+}
 
-  auto tile = [&](Value firstRow, int64_t block, Value blockIndex, int64_t blocks, Ring r) {
-    int64_t columns = std::min(blocks * 16, t.columns - block * 16);
-    Value column = b.add(columnOffset, b.mul(blockIndex, 32));
-    Value stacked = b.add(rowOffset, firstRow);
-    Value inPart = b.min(b.i32(t.tileRows), b.sub(b.i32(t.rows), firstRow));
-    Value have = validRows(load, stacked, t.tileRows);
-    have = b.min(have, inPart);
-    acquireSlot(r, b.mul(have, columns * 2));
-    Value slot = slotAddress(r), barrier = fullBarrier(r);
-    b.loop(lane, inPart, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
-      copyRow(load, b.add(stacked, i), column, b.i32(columns * 2), b.offset(slot, b.mul(i, t.rowStride)),
-              barrier);
-      return {};
-    });
+/// A tile of `rows` rows from stacked row `row` by row copies.
+void KernelLowering::feedRows(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows,
+                              int64_t columns, Ring r) {
+  Value have = validRows(load, row, rows);
+  acquireSlot(r, b.mul(have, columns * 2));
+  Value slot = slotAddress(r), barrier = fullBarrier(r);
+  b.loop(lane, rows, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
+    copyRow(load, b.add(row, i), b.mul(column, 2), b.i32(columns * 2), b.offset(slot, b.mul(i, t.rowStride)),
+            barrier);
+    return {};
+  });
+}
+
+/// Starts the copy of the box whose first row is stacked row `row`.
+void KernelLowering::copyBox(LoadOp load, const MatmulTiling &t, Value row, Value column, Value dst,
+                             Value barrier) {
+  int64_t start = 0, last = load.getWeights().size() - 1;
+  for (auto [i, weight, rows] : llvm::enumerate(load.getWeights(), load.getRows())) {
+    Value local = b.add(row, -start);
+    bool byItem = load.getItem() && !load.getColumns();
+    Value y = byItem ? b.add(local, b.mul(item(load.getItem()), rows)) : local;
+    auto copy = [&, weight = weight] {
+      b.create<simt::TensorLoadOp>(dst, map(weight, "pointer", {64, t.boxRows}), ValueRange{column, y},
+                                   barrier);
+    };
+    // Boxes do not straddle weights; past the last weight's end they are zero.
+    if (last == 0)
+      copy();
+    else if (int64_t(i) == last)
+      b.ifThen(b.ge(local, 0), copy);
+    else
+      b.ifThen(b.andI(b.ge(local, 0), b.lt(local, rows)), copy);
+    start += rows;
+  }
+}
+
+/// The same by boxes of 64 columns: 64 columns of all rows lie together.
+void KernelLowering::feedBoxes(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows,
+                               int64_t columns, Ring r) {
+  int64_t across = llvm::divideCeil(columns, 64);
+  Value down = b.div(b.add(rows, t.boxRows - 1), t.boxRows);
+  Value boxes = b.mul(down, across);
+  acquireSlot(r, b.mul(boxes, t.boxRows * 128));
+  Value slot = slotAddress(r), barrier = fullBarrier(r);
+  b.loop(lane, boxes, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
+    Value x = b.rem(i, across), firstRow = b.mul(b.div(i, across), t.boxRows);
+    Value dst = b.offset(slot, b.add(b.mul(x, t.boxColumnBytes()), b.mul(firstRow, 128)));
+    copyBox(load, t, b.add(row, firstRow), b.add(column, b.mul(x, 64)), dst, barrier);
+    return {};
+  });
+}
+
+void KernelLowering::feedWeights(LoadOp load, MatmulTiling t) {
+  auto [rowOffset, columnOffset] = streamOffset(load);
+  auto tile = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value firstRow, Value block,
+                                                                      int64_t columns, Ring r) {
+    Value rows = b.min(b.i32(t.tileRows), b.sub(b.i32(t.rows), firstRow));
+    Value row = b.add(rowOffset, firstRow), column = b.add(columnOffset, b.mul(block, 16));
+    if (t.boxRows)
+      feedBoxes(load, t, row, column, rows, columns, r);
+    else
+      feedRows(load, t, row, column, rows, columns, r);
   };
-  int64_t whole = t.columns / (t.tileBlocks * 16); // tiles of full width
-  int64_t rest = llvm::divideCeil(t.columns - whole * t.tileBlocks * 16, 16);
+  int64_t width = t.tileBlocks * 16, whole = t.columns / width, rest = t.columns % width;
   Values end = b.loop(b.i32(0), b.i32(t.rows), b.i32(t.tileRows), {ring.slot, ring.phase},
                       [&](Value firstRow, ValueRange outer) -> Values {
                         Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), outer,
                                            [&](Value c, ValueRange args) -> Values {
                                              Ring r{args[0], args[1]};
-                                             tile(firstRow, 0, b.mul(c, t.tileBlocks), t.tileBlocks, r);
+                                             tile(firstRow, b.mul(c, t.tileBlocks), width, r);
                                              r = advance(r);
                                              return {r.slot, r.phase};
                                            });
                         Ring r{in[0], in[1]};
                         if (rest) {
-                          tile(firstRow, whole * t.tileBlocks, b.i32(whole * t.tileBlocks), rest, r);
+                          tile(firstRow, b.i32(whole * t.tileBlocks), rest, r);
                           r = advance(r);
                         }
                         return {r.slot, r.phase};
@@ -170,23 +259,16 @@ std::pair<Value, Value> KernelLowering::segmentsOfGroup(const Tokens &t, KvStrea
 
 void KernelLowering::feedCache(LoadCacheOp load) {
   KvStreamType type = load.getResult().getType();
-  const CacheArgument &cache = caches.find(load.getCache())->second;
   Tokens tokens = tokensOf(load, /*report=*/false);
-  int64_t rowBytes = type.getDim() * 2;
-  Value head = b.mul(b.wide(item(load.getItem())), cache.strideHead);
-  Value contiguous = b.eq(cache.strideToken, rowBytes);
-  auto copy = [&](Value base, Value firstToken, Value n, Ring r) {
-    acquireSlot(r, b.mul(n, rowBytes));
-    Value slot = slotAddress(r), barrier = fullBarrier(r);
-    Value from = b.offset(base, b.add(head, b.mul(b.wide(firstToken), cache.strideToken)));
-    // One copy where rows lie one after another, else one for each row.
-    b.ifThen(b.andI(contiguous, b.eq(lane, 0)),
-             [&] { b.create<simt::BulkLoadOp>(slot, from, b.mul(n, rowBytes), barrier); });
-    Value rows = b.select(contiguous, b.i32(0), n);
-    b.loop(lane, rows, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
-      Value row = b.offset(from, b.mul(b.wide(i), cache.strideToken));
-      b.create<simt::BulkLoadOp>(b.offset(slot, b.mul(i, rowBytes)), row, b.i32(rowBytes), barrier);
-      return {};
+  Value head = item(load.getItem());
+  int64_t boxes = headBoxes(type.getDim());
+  auto copy = [&](StringRef field, Value token, Ring r) {
+    acquireSlot(r, b.i32(boxes * kSegment * 128));
+    Value slot = slotAddress(r), barrier = fullBarrier(r),
+          tensorMap = map(load.getCache(), field, {64, kSegment, 1});
+    b.ifThen(b.lt(lane, boxes), [&] {
+      b.create<simt::TensorLoadOp>(b.offset(slot, b.mul(lane, kSegment * 128)), tensorMap,
+                                   ValueRange{b.mul(lane, 64), token, head}, barrier);
     });
   };
   Values end = b.loop(b.i32(0), b.i32(localGroups(func, type)), b.i32(1), {ring.slot, ring.phase},
@@ -195,10 +277,9 @@ void KernelLowering::feedCache(LoadCacheOp load) {
                         return b.loop(first, last, b.i32(1), outer, [&](Value s, ValueRange args) -> Values {
                           Ring r{args[0], args[1]};
                           Value token = b.shl(s, 6);
-                          Value n = b.min(b.i32(kSegment), b.sub(tokens.length, token));
-                          copy(cache.k, token, n, r);
+                          copy("k_pointer", token, r);
                           r = advance(r);
-                          copy(cache.v, token, n, r);
+                          copy("v_pointer", token, r);
                           r = advance(r);
                           return {r.slot, r.phase};
                         });

@@ -72,48 +72,71 @@ struct Accumulators {
 };
 } // namespace
 
+/// Gives the address in a slot of `row`, half `side`, of block i of a tile.
+std::function<Value(Value, int64_t)> KernelLowering::tileAddress(const MatmulTiling &t, Value row,
+                                                                 Value side) {
+  if (!t.boxRows) {
+    Value offset = b.add(b.mul(row, t.rowStride), b.mul(side, 16));
+    return [=, this](Value slot, int64_t i) { return b.offset(b.offset(slot, offset), 32 * i); };
+  }
+  Value offset = b.mul(row, 128);
+  SmallVector<Value> chunk; // of the four blocks in 64 columns
+  for (int64_t k = 0; k < 4; ++k)
+    chunk.push_back(b.add(offset, swizzled(b.add(side, 2 * k), row)));
+  int64_t boxColumn = t.boxColumnBytes();
+  return
+      [=, this](Value slot, int64_t i) { return b.offset(b.offset(slot, chunk[i % 4]), i / 4 * boxColumn); };
+}
+
 LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
   StreamType wType = op.getWeights().getType();
   TileType xType = op.getX().getType();
-  MatmulTiling t = *tilingOf(wType, op.getSlots(), func);
+  MatmulTiling t = *tilingOf(op.getWeights().getDefiningOp<LoadOp>(), op.getSlots());
   MmaOperands mma(b, wType.getElementType(), xType.getElementType());
   int64_t levels = llvm::Log2_64(t.slots) + 1;
 
   // The activation of this CTA's columns: its part of a whole tile, or the tile that it holds.
   Value x = bufferOf(op.getX());
-  for (StateAttr s : wType.getStates())
-    if (s.getDim() == 1 && !stateOver(xType.getStates(), s.getAxis().getValue()))
-      x = b.offset(x, b.mul(coordinate(s.getAxis().getValue()), t.columns * xType.getElementBytes()));
+  int64_t columns = wType.getShape()[1];
+  for (StateAttr s : wType.getStates()) {
+    if (s.getDim() != 1)
+      continue;
+    columns /= func.axis(s.getAxis().getValue()).getSize();
+    if (!stateOver(xType.getStates(), s.getAxis().getValue()))
+      x = b.offset(x, b.mul(coordinate(s.getAxis().getValue()), columns * xType.getElementBytes()));
+  }
 
-  // Address in a tile of what this lane gives to ldmatrix: row lane % 16, the left or right 8 columns.
-  Value laneOffset =
-      b.add(b.mul(b.add(b.mul(warp, 16), b.rem(lane, 16)), t.rowStride), b.mul(b.div(lane, 16), 16));
+  // What this lane gives to ldmatrix: row lane % 16 of the warp's 16, the left or right 8 columns of a block.
+  Value row = b.add(b.mul(warp, 16), b.rem(lane, 16)), side = b.div(lane, 16);
+  auto blockAddress = tileAddress(t, row, side);
+  auto push = [&](Accumulators &sums, Value block) { sums.push(b, b.div(block, t.slotBlocks)); };
   auto blocksOfTile = [&](Value firstBlock, int64_t blocks, bool endsRow, Ring r, Accumulators &sums) {
     waitFull(r);
-    Value base = b.offset(slotAddress(r), laneOffset);
+    Value slot = slotAddress(r);
     for (int64_t i = 0; i < blocks; ++i) {
       Value block = b.add(firstBlock, i);
-      bool half = endsRow && i + 1 == blocks && t.columns % 16;
-      Values a = mma.weights(b.offset(base, 32 * i), half);
+      bool last = endsRow && i + 1 == blocks, half = last && t.columns % 16;
+      Values a = mma.weights(blockAddress(slot, i), half);
       Values bRegs = mma.activation(x, b.mul(block, 16), lane, half);
       sums.acc = mma.multiply(a, bRegs, sums.acc);
-      // Slots end where their number of blocks does: at a fixed place of a tile, or at the end of some tiles.
-      bool last = endsRow && i + 1 == blocks;
-      bool endsHere = last || (t.slotBlocks <= t.tileBlocks ? (i + 1) % t.slotBlocks == 0 : false);
-      if (endsHere)
-        sums.push(b, b.div(block, t.slotBlocks));
-    }
-    if (t.slots > 1 && t.slotBlocks > t.tileBlocks && !endsRow) {
-      Value next = b.add(firstBlock, blocks);
-      Values kept = b.ifElse(
-          SmallVector<Type>(4 + 2 * levels, b.getF32Type()), b.eq(b.rem(next, t.slotBlocks), 0),
+      // A slot ends with the row, or after slotBlocks blocks: at a fixed place of every tile where the one is
+      // a multiple of the other, else at a place that the block's number tells.
+      if (last || (t.tileBlocks % t.slotBlocks == 0 && (i + 1) % t.slotBlocks == 0)) {
+        push(sums, block);
+        continue;
+      }
+      bool mayEnd = t.slots > 1 && t.tileBlocks % t.slotBlocks != 0 &&
+                    (t.slotBlocks % t.tileBlocks != 0 || i + 1 == t.tileBlocks);
+      if (!mayEnd)
+        continue;
+      sums.assign(b.ifElse(
+          SmallVector<Type>(4 + 2 * levels, b.getF32Type()), b.eq(b.rem(b.add(block, 1), t.slotBlocks), 0),
           [&]() -> Values {
             Accumulators ended = sums;
-            ended.push(b, b.div(firstBlock, t.slotBlocks));
+            push(ended, block);
             return ended.flat();
           },
-          [&] { return sums.flat(); });
-      sums.assign(kept);
+          [&] { return sums.flat(); }));
     }
     releaseSlot(r);
   };
