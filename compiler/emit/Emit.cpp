@@ -8,6 +8,7 @@
 #include "compiler/emit/Emit.h"
 #include "dialects/simt/Passes.h"
 #include "dialects/simt/Simt.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
@@ -234,9 +235,18 @@ emit(ModuleOp simtModule, const EmitOptions &options,
 
 } // namespace
 
-int requiredPtxVersion(ModuleOp) {
-  // sm_90a itself, cluster scopes on mbarriers and bulk copies all came with 8.0, and no simt op needs more.
-  return 80;
+/// The fence that makes a tensor map in memory visible, before and after simt-to-nvvm.
+static bool isTensorMapFence(Operation *op) {
+  if (auto ptx = dyn_cast<LLVM::InlineAsmOp>(op))
+    return ptx.getAsmString().contains("fence.proxy.tensormap");
+  return isa<simt::TensorMapAcquireOp>(op);
+}
+
+int requiredPtxVersion(ModuleOp module) {
+  // sm_90a itself, cluster scopes on mbarriers, bulk and tensor copies all came with 8.0.
+  WalkResult found = module.walk(
+      [](Operation *op) { return isTensorMapFence(op) ? WalkResult::interrupt() : WalkResult::advance(); });
+  return found.wasInterrupted() ? 83 : 80;
 }
 
 llvm::Expected<std::string> emitPtx(ModuleOp simtModule, const EmitOptions &options) {

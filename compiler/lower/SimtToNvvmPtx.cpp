@@ -4,8 +4,9 @@
 // becomes an NVVM op where LLVM emits what is meant, and inline PTX where it
 // does not:
 //  - atomics: LLVM drops the scope and the ordering of atomicrmw;
-//  - bulk copies: LLVM knows no remote mbarrier, its load into the own CTA needs
-//    PTX 8.6, and it takes them to touch only what the operands point to;
+//  - bulk and tensor copies: LLVM knows no remote mbarrier, its loads into the own
+//    CTA need PTX 8.6, and it takes them to touch only what the operands point to,
+//    as it does for the fence of a tensor map;
 //  - griddepcontrol: for LLVM it touches no memory, so loads could pass it;
 //  - movmatrix: unknown to LLVM.
 //
@@ -234,6 +235,34 @@ static LogicalResult lowerBulkLoad(BulkLoadOp op, BulkLoadOp::Adaptor in, Rewrit
   return success();
 }
 
+/// A tensor map is named by its generic address.
+static Value genericAddress(Value global, Location loc, Rewriter &rewriter) {
+  return LLVM::AddrSpaceCastOp::create(rewriter, loc, LLVM::LLVMPointerType::get(rewriter.getContext()),
+                                       global);
+}
+
+static LogicalResult lowerTensorLoad(TensorLoadOp op, TensorLoadOp::Adaptor in, Rewriter &rewriter,
+                                     const Types &) {
+  size_t rank = in.getCoordinates().size();
+  SmallVector<Value> operands = {in.getDst(), genericAddress(in.getMap(), op.getLoc(), rewriter),
+                                 in.getBarrier()};
+  llvm::append_range(operands, in.getCoordinates());
+  std::string text = llvm::formatv("cp.async.bulk.tensor.{0}d.shared::cluster.global.tile.mbarrier::"
+                                   "complete_tx::bytes [$0], [$1, {{{1}}], [$2];",
+                                   rank, rank == 2 ? "$3, $4" : "$3, $4, $5");
+  createPtx(rewriter, op.getLoc(), {}, text, rank == 2 ? "r,l,r,r,r" : "r,l,r,r,r,r", operands);
+  rewriter.eraseOp(op);
+  return success();
+}
+
+static LogicalResult lowerTensorMapAcquire(TensorMapAcquireOp op, TensorMapAcquireOp::Adaptor in,
+                                           Rewriter &rewriter, const Types &) {
+  createPtx(rewriter, op.getLoc(), {}, "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l",
+            genericAddress(in.getMap(), op.getLoc(), rewriter));
+  rewriter.eraseOp(op);
+  return success();
+}
+
 static LogicalResult lowerBulkPush(BulkPushOp op, BulkPushOp::Adaptor in, Rewriter &rewriter, const Types &) {
   createPtx(rewriter, op.getLoc(), {},
             "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
@@ -368,6 +397,8 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerMbarrierExpect);
   addLowering(patterns, types, lowerMbarrierWait);
   addLowering(patterns, types, lowerBulkLoad);
+  addLowering(patterns, types, lowerTensorLoad);
+  addLowering(patterns, types, lowerTensorMapAcquire);
   addLowering(patterns, types, lowerBulkPush);
   addLowering(patterns, types, lowerBulkStore);
   addLowering(patterns, types, lowerBulkCommit);

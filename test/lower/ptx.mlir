@@ -3,6 +3,10 @@
 // RUN: cfc-opt --emit-ptx %t/arithmetic.mlir -o /dev/null | FileCheck %t/arithmetic.mlir
 // RUN: cfc-opt --emit-ptx %t/order.mlir -o /dev/null | FileCheck %t/order.mlir
 // RUN: cfc-opt --emit-ptx %t/warp.mlir -o /dev/null | FileCheck %t/warp.mlir
+// RUN: cfc-opt --emit-ptx %t/maps.mlir -o /dev/null > %t/maps.ptx
+// RUN: FileCheck %t/maps.mlir < %t/maps.ptx
+// RUN: cfc-opt --simt-to-nvvm --emit-ptx %t/maps.mlir -o /dev/null | FileCheck %t/maps.mlir
+// RUN: %if ptxas %{ %ptxas -arch=sm_90a %t/maps.ptx -o /dev/null %}
 // RUN: cfc-opt --emit-ptx=llvm %t/arithmetic.mlir -o /dev/null | FileCheck --check-prefix=LLVM %t/arithmetic.mlir
 // RUN: cfc-opt --simt-to-nvvm --emit-ptx %t/arithmetic.mlir -o /dev/null | FileCheck %t/arithmetic.mlir
 
@@ -168,5 +172,32 @@ simt.kernel @warp(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
     // CHECK: st.global.b32
     simt.store %q, %table : f32, !simt.ptr<global>
   }
+  simt.return
+}
+
+//--- maps.mlir
+// The fence of a tensor map came with 8.3.
+// CHECK: .version 8.3
+// CHECK: .visible .entry maps(
+simt.kernel @maps(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 16384 : i64, ctas_per_sm = 1 : i32} {
+  %shared = simt.shared_base
+  %c128 = arith.constant 128 : i32
+  %c8192 = arith.constant 8192 : i32
+  %map = simt.offset %table, %c128 : !simt.ptr<global>, i32
+  %barrier = simt.offset %shared, %c8192 : !simt.ptr<shared>, i32
+  %x = simt.thread_id
+  // CHECK: ld.global.b32 %[[BEFORE:r[0-9]+]],
+  %before = simt.load %workspace : !simt.ptr<global> -> i32
+  // CHECK: cvta.global.u64
+  // CHECK: fence.proxy.tensormap::generic.acquire.gpu [{{%rd[0-9]+}}], 128;
+  simt.tensor_map_acquire %map : !simt.ptr<global>
+  // CHECK: cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{{%r[0-9]+}}], [{{%rd[0-9]+}}, {%[[BEFORE]], {{%r[0-9]+}}}], [{{%r[0-9]+}}];
+  simt.tensor_load %shared, %map[%before, %x], %barrier : !simt.ptr<global>
+  // CHECK: cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
+  simt.tensor_load %shared, %map[%x, %before, %c128], %barrier : !simt.ptr<global>
+  // CHECK: ld.global.b32
+  %after = simt.load %workspace : !simt.ptr<global> -> i32
+  simt.store %after, %table : i32, !simt.ptr<global>
   simt.return
 }

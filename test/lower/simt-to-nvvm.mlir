@@ -119,6 +119,23 @@ simt.kernel @mbarriers(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
 
 // -----
 
+// CHECK-LABEL: llvm.func @tensor_loads
+simt.kernel @tensor_loads(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 1024 : i64, ctas_per_sm = 1 : i32} {
+  %shared = simt.shared_base
+  %x = simt.thread_id
+  // CHECK: %[[MAP:.*]] = llvm.addrspacecast %{{.*}} : !llvm.ptr<1> to !llvm.ptr
+  // CHECK: "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", "l,~{memory}" %[[MAP]]
+  simt.tensor_map_acquire %table : !simt.ptr<global>
+  // CHECK: "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$3, $4}], [$2];", "r,l,r,r,r,~{memory}"
+  simt.tensor_load %shared, %table[%x, %x], %shared : !simt.ptr<global>
+  // CHECK: "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$3, $4, $5}], [$2];", "r,l,r,r,r,r,~{memory}"
+  simt.tensor_load %shared, %table[%x, %x, %x], %shared : !simt.ptr<global>
+  simt.return
+}
+
+// -----
+
 // CHECK-LABEL: llvm.func @atomics
 simt.kernel @atomics(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
     attributes {threads = 32 : i32, cluster = 2 : i32, shared_bytes = 1024 : i64, ctas_per_sm = 1 : i32} {
