@@ -151,6 +151,13 @@ static void checkTarget(Fiber *fiber, Copy &copy) {
     markWriters(*copy.targetCta, copy.target - copy.targetCta->shared, copy.bytes, 0);
 }
 
+void cfc::emu::issueLoad(Fiber *fiber, Copy copy, char *barrier) {
+  copy.targetCta = fiber->cta;
+  copy.barrier = checkCopyBarrier(fiber, *fiber->cta, barrier, copy.location);
+  checkTarget(fiber, copy);
+  issue(fiber, std::move(copy));
+}
+
 void cfc_emu_bulk_load(Fiber *fiber, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location) {
   fiber->launch->maybePreempt(fiber, location);
@@ -158,14 +165,9 @@ void cfc_emu_bulk_load(Fiber *fiber, char *target, const char *source, uint32_t 
   checkShared(fiber, target, bytes, 16, location, "destination");
   checkGlobal(fiber, source, bytes, 16, location, "source");
   checkShared(fiber, barrier, 8, 8, location, "mbarrier");
-  Cta *cta = fiber->cta;
-  Copy copy{CopyKind::Load, false, bytes, location, target, source};
-  copy.targetCta = cta;
-  copy.barrier = checkCopyBarrier(fiber, *cta, barrier, location);
-  checkTarget(fiber, copy);
-  cta->count(Counter::BulkLoads);
-  cta->count(Counter::BulkLoadBytes, bytes);
-  issue(fiber, std::move(copy));
+  fiber->cta->count(Counter::BulkLoads);
+  fiber->cta->count(Counter::BulkLoadBytes, bytes);
+  issueLoad(fiber, Copy{CopyKind::Load, false, bytes, location, target, source}, barrier);
 }
 
 void cfc_emu_bulk_push(Fiber *fiber, char *target, const char *source, uint32_t bytes, char *barrier,
@@ -214,7 +216,11 @@ void cfc_emu_bulk_store(Fiber *fiber, char *target, const char *source, uint32_t
 
 //===-- Progress ----------------------------------------------------------===//
 void Launch::readSource(Copy &copy) {
-  copy.snapshot.assign(copy.source, copy.source + copy.bytes);
+  copy.snapshot.resize(copy.bytes);
+  if (copy.box)
+    readBox(*copy.box, copy.snapshot.data());
+  else
+    std::memcpy(copy.snapshot.data(), copy.source, copy.bytes);
   copy.snapshotTaken = true;
 }
 
@@ -238,6 +244,8 @@ static void finishInGroup(Launch &launch, Copy &copy) {
 void Launch::complete(Copy &copy) {
   std::unique_ptr<Copy> owner(&copy);
   progress();
+  if (copy.box && !copy.snapshotTaken)
+    readSource(copy);
   std::memcpy(copy.target, copy.snapshotTaken ? copy.snapshot.data() : copy.source, copy.bytes);
   if (copy.sourceCta)
     --copy.sourceCta->outgoing;

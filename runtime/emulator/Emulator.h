@@ -94,6 +94,8 @@ enum class Counter : unsigned {
   BulkPushBytes,
   BulkStores,
   BulkStoreBytes,
+  TensorLoads,
+  TensorLoadBytes,
   Atomics,
   GlobalLoads,
   GlobalLoadBytes,

@@ -42,6 +42,10 @@ void cfc_emu_mbarrier_wait(CfcFiber *, char *barrier, uint32_t parity, uint32_t 
 
 void cfc_emu_bulk_load(CfcFiber *, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location);
+void cfc_emu_tensor_map_acquire(CfcFiber *, const char *map, uint32_t location);
+// `rank` coordinates; the others are 0.
+void cfc_emu_tensor_load(CfcFiber *, char *target, const char *map, int32_t at0, int32_t at1, int32_t at2,
+                         uint32_t rank, char *barrier, uint32_t location);
 void cfc_emu_bulk_push(CfcFiber *, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location);
 void cfc_emu_bulk_store(CfcFiber *, char *target, const char *source, uint32_t bytes, uint32_t location);

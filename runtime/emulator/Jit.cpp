@@ -115,6 +115,8 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_mbarrier_expect);
   CFC_DEFINE(cfc_emu_mbarrier_wait);
   CFC_DEFINE(cfc_emu_bulk_load);
+  CFC_DEFINE(cfc_emu_tensor_map_acquire);
+  CFC_DEFINE(cfc_emu_tensor_load);
   CFC_DEFINE(cfc_emu_bulk_push);
   CFC_DEFINE(cfc_emu_bulk_store);
   CFC_DEFINE(cfc_emu_bulk_commit);

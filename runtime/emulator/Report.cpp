@@ -42,12 +42,35 @@ llvm::StringRef cfc::emu::name(FindingKind kind) {
 
 llvm::StringRef Counters::name(Counter counter) {
   static constexpr llvm::StringLiteral names[kNumCounters] = {
-      "mma",          "ldmatrix",          "movmatrix",      "shuffles",           "map_rank",
-      "barriers",     "mbarrier_waits",    "cluster_waits",  "remote_stores",      "remote_store_bytes",
-      "remote_loads", "remote_arrives",    "remote_atomics", "bulk_loads",         "bulk_load_bytes",
-      "bulk_pushes",  "bulk_push_bytes",   "bulk_stores",    "bulk_store_bytes",   "atomics",
-      "global_loads", "global_load_bytes", "global_stores",  "global_store_bytes", "shared_loads",
-      "shared_stores"};
+      "mma",
+      "ldmatrix",
+      "movmatrix",
+      "shuffles",
+      "map_rank",
+      "barriers",
+      "mbarrier_waits",
+      "cluster_waits",
+      "remote_stores",
+      "remote_store_bytes",
+      "remote_loads",
+      "remote_arrives",
+      "remote_atomics",
+      "bulk_loads",
+      "bulk_load_bytes",
+      "bulk_pushes",
+      "bulk_push_bytes",
+      "bulk_stores",
+      "bulk_store_bytes",
+      "tensor_loads",
+      "tensor_load_bytes",
+      "atomics",
+      "global_loads",
+      "global_load_bytes",
+      "global_stores",
+      "global_store_bytes",
+      "shared_loads",
+      "shared_stores",
+  };
   return names[static_cast<unsigned>(counter)];
 }
 

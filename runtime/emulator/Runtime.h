@@ -8,7 +8,9 @@
 #pragma once
 #include "runtime/emulator/Context.h"
 #include "runtime/emulator/Emulator.h"
+#include "runtime/emulator/TensorMap.h"
 #include "runtime/emulator/Visibility.h"
+#include "llvm/ADT/DenseSet.h"
 #include <queue>
 
 namespace cfc::emu {
@@ -139,6 +141,14 @@ struct Warp {
 
 enum class CopyKind : uint8_t { Load, Push, Store };
 
+/// The source of a tensor load: the box of the tensor that begins at an element.
+struct TensorBox {
+  EmulatedTensorMap map;
+  int32_t at[3]; // innermost first
+};
+/// Writes the bytes of the box as shared memory gets them (TensorCopies.cpp).
+void readBox(const TensorBox &box, char *out);
+
 /// A bulk copy in flight.
 struct Copy {
   CopyKind kind;
@@ -150,7 +160,8 @@ struct Copy {
   Mbarrier *barrier = nullptr;
   Fiber *issuer = nullptr;
   uint64_t group = 0;
-  std::vector<char> snapshot; // the source, if it was read before completion
+  std::unique_ptr<TensorBox> box; // the source, if it is one
+  std::vector<char> snapshot;     // the source, if it was read before completion
 };
 
 /// A plain read of a peer's shared memory.
@@ -299,8 +310,9 @@ struct Launch {
   std::priority_queue<Event> events;
 
   RecordPool pool;
-  llvm::DenseMap<uintptr_t, ReleaseSet> atomics;  // releases through each atomic's address
-  std::vector<std::unique_ptr<Overlay>> orphans;  // of CTAs that have exited
+  llvm::DenseMap<uintptr_t, ReleaseSet> atomics;                  // releases through each atomic's address
+  llvm::DenseSet<std::pair<uint64_t, const void *>> acquiredMaps; // threads and the tensor maps they acquired
+  std::vector<std::unique_ptr<Overlay>> orphans;                  // of CTAs that have exited
   std::vector<const Memory::Region *> lastRegion; // by location: the region of its last access
 };
 
@@ -331,6 +343,9 @@ Cta *checkCluster(Fiber *fiber, const void *address, size_t bytes, unsigned alig
 /// Fails if a bulk copy in flight will write the bytes of `owner`'s shared memory (Copies.cpp).
 void checkInFlight(Fiber *fiber, const Cta &owner, const char *begin, size_t bytes, uint32_t location,
                    const char *what);
+/// Checks and issues a copy into the CTA's own shared memory that completes on the mbarrier at `barrier`
+/// (Copies.cpp). `copy` has a kind, a location, a size, a target and a source.
+void issueLoad(Fiber *fiber, Copy copy, char *barrier);
 /// The destination of a copy in flight is poison; anything else cannot be one.
 inline bool looksInFlight(const char *address) {
   uint16_t word;

@@ -67,6 +67,7 @@ private:
   LogicalResult lowerLoad(simt::LoadOp op);
   LogicalResult lowerStore(simt::StoreOp op);
   LogicalResult lowerAtomic(simt::AtomicOp op);
+  LogicalResult lowerTensorLoad(simt::TensorLoadOp op);
   LogicalResult lowerLdmatrix(simt::LdmatrixOp op);
   LogicalResult lowerMma(simt::MmaOp op);
   LogicalResult lowerShuffle(simt::ShuffleOp op);
@@ -194,6 +195,15 @@ LogicalResult KernelLowering::lowerAtomic(simt::AtomicOp atomic) {
   return replace(bits(old, type));
 }
 
+LogicalResult KernelLowering::lowerTensorLoad(simt::TensorLoadOp load) {
+  SmallVector<Value> operands = {load.getDst(), load.getMap()};
+  llvm::append_range(operands, load.getCoordinates());
+  operands.resize(5, constant(0));
+  operands.push_back(constant(load.getCoordinates().size()));
+  operands.push_back(load.getBarrier());
+  return replaceByCall("tensor_load", operands);
+}
+
 LogicalResult KernelLowering::lowerMemory(Operation *) {
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](simt::LoadOp load) { return lowerLoad(load); })
@@ -216,6 +226,10 @@ LogicalResult KernelLowering::lowerMemory(Operation *) {
       })
       .Case([&](simt::BulkLoadOp copy) {
         return replaceByCall("bulk_load", {copy.getDst(), copy.getSrc(), copy.getBytes(), copy.getBarrier()});
+      })
+      .Case([&](simt::TensorLoadOp load) { return lowerTensorLoad(load); })
+      .Case([&](simt::TensorMapAcquireOp acquire) {
+        return replaceByCall("tensor_map_acquire", {acquire.getMap()});
       })
       .Case([&](simt::BulkPushOp copy) {
         return replaceByCall("bulk_push", {copy.getDst(), copy.getSrc(), copy.getBytes(), copy.getBarrier()});
@@ -394,9 +408,10 @@ std::vector<emu::Kernel> emu::describeKernels(ModuleOp module) {
     kernel.sharedBytes = op.getSharedBytes();
     op.walk([&](Operation *nested) {
       auto load = dyn_cast<simt::LoadOp>(nested);
-      kernel.tracksWriters |= isa<simt::BulkLoadOp, simt::BulkPushOp, simt::BulkStoreOp>(nested) ||
-                              (load && cast<simt::PtrType>(load.getAddress().getType()).isCluster());
-      kernel.tracksReaders |= isa<simt::BulkLoadOp, simt::BulkPushOp>(nested);
+      kernel.tracksWriters |=
+          isa<simt::BulkLoadOp, simt::TensorLoadOp, simt::BulkPushOp, simt::BulkStoreOp>(nested) ||
+          (load && cast<simt::PtrType>(load.getAddress().getType()).isCluster());
+      kernel.tracksReaders |= isa<simt::BulkLoadOp, simt::TensorLoadOp, simt::BulkPushOp>(nested);
       kernel.waitsForGrid |= isa<simt::GridWaitOp>(nested);
     });
   });
