@@ -89,6 +89,27 @@ runtime::GraphSpec cfc::describeKernels(ModuleOp kernels, StringRef name) {
   return graph;
 }
 
+static runtime::Field pointerField(StringRef name) {
+  return name == "k_pointer"   ? runtime::Field::KPointer
+         : name == "v_pointer" ? runtime::Field::VPointer
+                               : runtime::Field::Pointer;
+}
+
+std::vector<runtime::MapSpec> cfc::describeMaps(ModuleOp simt, const runtime::GraphSpec &graph) {
+  std::vector<runtime::MapSpec> maps;
+  auto attrs = simt->getAttrOfType<ArrayAttr>("simt.maps");
+  if (!attrs)
+    return maps;
+  for (auto map : attrs.getAsRange<DictionaryAttr>()) {
+    runtime::MapSpec &spec = maps.emplace_back();
+    spec.tensor = graph.table[map.getAs<IntegerAttr>("entry").getInt()].tensor;
+    spec.field = pointerField(map.getAs<StringAttr>("field"));
+    spec.box = map.getAs<DenseI64ArrayAttr>("box").asArrayRef().vec();
+    spec.swizzle = map.getAs<IntegerAttr>("swizzle").getInt();
+  }
+  return maps;
+}
+
 std::vector<runtime::KernelSpec> cfc::describeLaunches(ModuleOp simt) {
   std::vector<runtime::KernelSpec> launches;
   for (auto kernel : simt.getOps<simt::KernelOp>()) {

@@ -9,6 +9,11 @@ namespace cfc {
 /// table order.
 runtime::GraphSpec describeKernels(mlir::ModuleOp kernels, llvm::StringRef name);
 
+/// The tensor maps that the module's kernels use, in the order in which they lie behind the entries of the
+/// table. The module names them in the attribute `simt.maps`: for each a dictionary with `entry` (of the
+/// tensor's first field in the table), `field`, `box` (innermost first) and `swizzle`.
+std::vector<runtime::MapSpec> describeMaps(mlir::ModuleOp simt, const runtime::GraphSpec &graph);
+
 /// Launch shapes of a module of `simt.kernel`s, in launch order; all code is in cubin 0.
 std::vector<runtime::KernelSpec> describeLaunches(mlir::ModuleOp simt);
 

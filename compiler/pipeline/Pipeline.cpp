@@ -179,6 +179,7 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
     return fail(kCannotRun);
   if (failed(verify(*result.simt)))
     return fail(kInternal);
+  graph.maps = describeMaps(*result.simt, graph);
   graph.variants.push_back({planHash, describeLaunches(*result.simt)});
   result.manifest.compiler = CFC_VERSION;
   result.manifest.target = options.target;

@@ -11,6 +11,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
+#include "runtime/emulator/WriteTensorMap.h"
 #include "llvm/Support/Error.h"
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -18,11 +19,9 @@
 using namespace cfc;
 using namespace cfc::test;
 
-static constexpr size_t kTableHeader = 64;
-
 KernelRun::KernelRun(const std::string &text) : context(std::make_unique<mlir::MLIRContext>()) {
-  context->loadDialect<kernel::KernelDialect, simt::SimtDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
-                       mlir::scf::SCFDialect>();
+  context->loadDialect<kernel::KernelDialect, simt::SimtDialect, mlir::arith::ArithDialect,
+                       mlir::math::MathDialect, mlir::scf::SCFDialect>();
   module = mlir::parseSourceString<mlir::ModuleOp>(text, context.get());
   REQUIRE(module);
   mlir::PassManager storage(context.get());
@@ -35,6 +34,7 @@ KernelRun::KernelRun(const std::string &text) : context(std::make_unique<mlir::M
   lowering.addPass(mlir::createCSEPass());
   lowering.addPass(mlir::createCanonicalizerPass());
   REQUIRE(succeeded(lowering.run(*module)));
+  graph.maps = describeMaps(*module, graph);
   auto compiled = emu::Program::compile(*module);
   if (!compiled)
     FAIL(llvm::toString(compiled.takeError()));
@@ -47,51 +47,29 @@ KernelRun::~KernelRun() = default;
 void KernelRun::allocate() {
   if (table)
     return;
-  size_t entries = graph.table.size();
-  table = memory.allocate(kTableHeader + 8 * entries, 256, "table", /*zeroed=*/true);
+  table = memory.allocate(runtime::tableBytes(graph), 256, "table", /*zeroed=*/true);
   workspace = memory.allocate(std::max<size_t>(graph.workspace.bytes, 16), 256, "workspace");
   std::memset(workspace, 0, graph.workspace.zeroBytes);
   auto add = [&](const std::string &name, size_t elements, cfc_dtype dtype) {
     size_t size = elements * runtime::elementBytes(dtype);
-    return buffers[name] = {memory.allocate(size, 256, name), size, dtype};
+    buffers[name] = {memory.allocate(size, 256, name), size, dtype};
+    return reinterpret_cast<uint64_t>(buffers[name].data);
   };
+  std::vector<runtime::BoundTensor> bound;
   for (const runtime::TensorSpec &t : graph.tensors) {
-    size_t n = 1;
-    for (int64_t d : t.shape)
-      n *= d;
+    runtime::BoundTensor &b = bound.emplace_back();
     if (t.kind == runtime::TensorKind::Tensor) {
-      add(t.name, n, t.dtype);
-    } else {
-      add(t.name + ".k", t.heads * capacity * t.dim, t.dtype);
-      add(t.name + ".v", t.heads * capacity * t.dim, t.dtype);
+      b.data = add(t.name, runtime::rowOrTensorBytes(t) / runtime::elementBytes(t.dtype), t.dtype);
+      continue;
     }
+    b.k = add(t.name + ".k", t.heads * capacity * t.dim, t.dtype);
+    b.v = add(t.name + ".v", t.heads * capacity * t.dim, t.dtype);
+    b.capacity = capacity;
+    b.strideToken = runtime::rowOrTensorBytes(t);
+    b.strideHead = b.strideToken * capacity;
   }
-  auto *entry = reinterpret_cast<int64_t *>(static_cast<char *>(table) + kTableHeader);
-  for (const runtime::TableEntry &e : graph.table) {
-    const runtime::TensorSpec &t = graph.tensors[e.tensor];
-    int64_t row = t.dim * runtime::elementBytes(t.dtype);
-    auto address = [&](const std::string &name) { return reinterpret_cast<int64_t>(buffers[name].data); };
-    switch (e.field) {
-    case runtime::Field::Pointer:
-      *entry++ = address(t.name);
-      break;
-    case runtime::Field::KPointer:
-      *entry++ = address(t.name + ".k");
-      break;
-    case runtime::Field::VPointer:
-      *entry++ = address(t.name + ".v");
-      break;
-    case runtime::Field::StrideHead:
-      *entry++ = row * capacity;
-      break;
-    case runtime::Field::StrideToken:
-      *entry++ = row;
-      break;
-    case runtime::Field::Capacity:
-      *entry++ = capacity;
-      break;
-    }
-  }
+  std::vector<char> image = runtime::tableImage(graph, bound, emu::writeTensorMap);
+  std::memcpy(table, image.data(), image.size());
 }
 
 const KernelRun::Buffer &KernelRun::buffer(const std::string &name) const {
@@ -121,14 +99,16 @@ void KernelRun::set(const std::string &name, const std::vector<double> &values) 
   const Buffer &b = buffer(name);
   REQUIRE(values.size() * runtime::elementBytes(b.dtype) == b.size);
   for (size_t i = 0; i < values.size(); ++i)
-    fromDouble(elementKind(b.dtype), values[i], static_cast<char *>(b.data) + i * runtime::elementBytes(b.dtype));
+    fromDouble(elementKind(b.dtype), values[i],
+               static_cast<char *>(b.data) + i * runtime::elementBytes(b.dtype));
 }
 
 std::vector<double> KernelRun::get(const std::string &name) const {
   const Buffer &b = buffer(name);
   std::vector<double> values(b.size / runtime::elementBytes(b.dtype));
   for (size_t i = 0; i < values.size(); ++i)
-    values[i] = toDouble(elementKind(b.dtype), static_cast<char *>(b.data) + i * runtime::elementBytes(b.dtype));
+    values[i] =
+        toDouble(elementKind(b.dtype), static_cast<char *>(b.data) + i * runtime::elementBytes(b.dtype));
   return values;
 }
 

@@ -1,7 +1,7 @@
 //===- EmulatorDevice.cpp - Programs on the CPU ---------------------------===//
 #include "mlir/IR/BuiltinOps.h"
 #include "runtime/emulator/Emulator.h"
-#include "runtime/src/Tensors.h"
+#include "runtime/emulator/WriteTensorMap.h"
 #include "tools/lib/Device.h"
 #include "tools/lib/Failure.h"
 #include "llvm/Support/raw_ostream.h"
@@ -18,8 +18,7 @@ public:
     if (!compiled)
       internalError("the emulator cannot run this program: {}", llvm::toString(compiled.takeError()));
     program = std::move(*compiled);
-    tableBytes = runtime::kTableHeaderBytes + runtime::kTableEntryBytes * graph.table.size();
-    table = static_cast<char *>(memory.allocate(tableBytes, 256, "table", /*zeroed=*/true));
+    table = static_cast<char *>(memory.allocate(runtime::tableBytes(graph), 256, "table", /*zeroed=*/true));
     workspace = static_cast<char *>(
         memory.allocate(std::max<uint64_t>(graph.workspace.bytes, 1), graph.workspace.align, "workspace"));
     std::memset(workspace, 0, graph.workspace.zeroBytes);
@@ -29,8 +28,8 @@ public:
     std::vector<runtime::BoundTensor> bound;
     for (auto &tensor : runtime::checkTensors(graph, tensors.data(), tensors.size(), /*all=*/true))
       bound.push_back(*tensor);
-    std::vector<uint64_t> values = runtime::tableValues(graph, bound);
-    std::memcpy(table + runtime::kTableHeaderBytes, values.data(), values.size() * runtime::kTableEntryBytes);
+    std::vector<char> image = runtime::tableImage(graph, bound, emu::writeTensorMap);
+    std::copy(image.begin() + runtime::kTableHeaderBytes, image.end(), table + runtime::kTableHeaderBytes);
   }
 
   void launch(uint64_t seed) override {
@@ -73,7 +72,6 @@ private:
   emu::Memory &memory;
   const runtime::GraphSpec &graph;
   std::unique_ptr<emu::Program> program;
-  size_t tableBytes;
   char *table, *workspace;
 };
 
