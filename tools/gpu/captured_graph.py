@@ -3,7 +3,7 @@
   - A torch.cuda.CUDAGraph captures one launch and is replayed while the hidden state, length, slot and position change
     in device memory; every replay must give the bits of a fresh launch of another binding.
   - 100 replays of one step give the same bits.
-  - cfc_rebind moves the captured launch to another cache.
+  - cfc_rebind moves the captured launch to other weights and caches.
   - Two streams launch the block at the same time, each with a workspace and results of its own; the bits stay.
 
     python3 tools/gpu/captured_graph.py --cfc build/bin/cfc --library build/lib/libcfc_runtime.so.1
@@ -80,15 +80,20 @@ class Check:
         self.expect(not different, f"{different} of {count} replays have other bits")
 
     def check_rebind(self):
-        """After a rebind the captured launch reads and writes another cache and the old one stays as it is."""
-        old, new = self.tensors["cache"], tuple(torch.empty_like(part) for part in self.rows)
-        before = [part.clone() for part in old]
-        self.program.binding.rebind({"cache": new})
-        self.tensors["cache"] = new
+        """After a rebind the captured launch uses other weights and caches; the old ones are not read or written."""
+        old = {name: self.tensors[name] for name in ("gain", "w_q", "w_k", "w_v", "w_o", "table", "cache")}
+        new = {name: value.clone() for name, value in old.items() if name != "cache"}
+        new["cache"] = tuple(torch.empty_like(part) for part in self.rows)
+        self.program.binding.rebind(new)
+        self.tensors.update(new)
+        for value in old.values():
+            for part in value if isinstance(value, tuple) else (value,):
+                part.fill_(float("nan"))
+        before = [part.clone() for part in old["cache"]]
         for index, step in enumerate(steps(self.block, self.shared.options.len)):
             self.prepare(self.tensors, index, step)
             self.expect(same_bits(self.replay(), self.right[index]), f"length {step[0]}: other bits after a rebind")
-        self.expect(all(same_bits(a, b) for a, b in zip(old, before)), "the old cache changed after a rebind")
+        self.expect(all(same_bits(a, b) for a, b in zip(old["cache"], before)), "the old cache changed after a rebind")
 
     def check_streams(self, count):
         """Two streams launch at the same time; neither disturbs the other."""

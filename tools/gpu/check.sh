@@ -16,6 +16,7 @@ Steps (all by default):
   torch         errors of cfc and of PyTorch in eager mode on the same inputs
   transformers  a layer of transformers at the true size, through the ctypes loader
   graph         replays of a captured CUDA graph, rebinding, two streams
+  edges         extreme logits; slots, lengths and positions out of bound
   memcheck      compute-sanitizer's memcheck over whole blocks
 
   --cfc=FILE      the program (build/bin/cfc)
@@ -38,7 +39,7 @@ out="$build/gpu"
 plans=30
 parallel=$(nproc)
 lengths=0,1,5,127,128,129,1000,4096,16384
-all_steps=(verify torch bits transformers graph memcheck plans)
+all_steps=(verify torch bits transformers graph edges memcheck plans)
 steps=()
 
 for argument in "$@"; do
@@ -51,14 +52,14 @@ for argument in "$@"; do
     --plans=*[!0-9]* | --jobs=*[!0-9]* | --jobs=0) fail 2 "'$argument': a number is needed" ;;
     --plans=?*) plans=${argument#*=} ;;
     --jobs=?*) parallel=${argument#*=} ;;
-    verify | plans | bits | torch | transformers | graph | memcheck) steps+=("$argument") ;;
+    verify | plans | bits | torch | transformers | graph | edges | memcheck) steps+=("$argument") ;;
     -*) fail 2 "unknown option '$argument'; try --help" ;;
     *) fail 2 "unknown step '$argument'; try --help" ;;
   esac
 done
 [[ ${#steps[@]} -gt 0 ]] || steps=("${all_steps[@]}")
 
-# The whole GPU check, so that a missing program shows before the first step and not in the middle.
+# First, so that what is missing shows before the first step and not in the middle.
 check_machine() {
   [[ -x $cfc ]] || fail 3 "no program at $cfc: build it, or name it with --cfc=FILE"
   command -v nvidia-smi >/dev/null || fail 3 "no nvidia-smi: this machine has no GPU"
@@ -66,7 +67,7 @@ check_machine() {
   local step
   for step in "${steps[@]}"; do
     case "$step" in
-      bits | torch | transformers | graph)
+      bits | torch | transformers | graph | edges)
         [[ -e $library ]] || fail 3 "no runtime at $library: build it, or name it with --library=FILE"
         "$python" -c 'import torch' 2>/dev/null || fail 3 "$python has no torch: name one that has with --python=FILE"
         ;;
@@ -159,6 +160,7 @@ start_step() {
     torch) python_step torch compare_torch.py ;;
     transformers) python_step transformers transformers_layer.py ;;
     graph) python_step graph captured_graph.py ;;
+    edges) python_step edges edge_cases.py ;;
   esac
 }
 

@@ -26,7 +26,7 @@ def compiled_values(block, programs, tensors, slot):
 
 
 def check_case(block, dtype, length, programs, tensors, rows):
-    """Compares one case. Returns its line of the table, the worst ratio and the failures."""
+    """Compares one case. Returns the relative L2 of cfc, eager and sdpa by value, and the failures."""
     # Position and slot differ from the length, so that none can be taken for another.
     position, slot = min(length + 3, block.bound - 1), length + 2
     set_step(tensors, rows, length, position, slot)
@@ -34,21 +34,27 @@ def check_case(block, dtype, length, programs, tensors, rows):
     found, fault = compiled_values(block, programs, tensors, slot)
     eager = torch_block(block, tensors, rows, length, position)
     fused = torch_block(block, tensors, rows, length, position, fused=True)
-    case, failures, cells, worst = f"{block.name} {dtype} length {length}", [], [], 0.0
-    if fault:
-        failures.append(f"{case}: {fault}")
+    case, errors = f"{block.name} {dtype} length {length}", {}
+    failures = [f"{case}: {fault}"] if fault else []
     limit, element_limit = LIMITS[dtype]
     for name in VALUES:
         by_row = name == "attention"
-        ours, peer, other = (relative_l2(values[name], expected[name], by_row) for values in (found, eager, fused))
-        element = largest_error(found[name], expected[name])
-        worst = max(worst, ours / peer if peer else 0.0)
-        cells.append(f"{ours:.1e} {peer:.1e} {other:.1e}")
+        errors[name] = [relative_l2(values[name], expected[name], by_row) for values in (found, eager, fused)]
+        (ours, peer, _), element = errors[name], largest_error(found[name], expected[name])
         # Written so that NaN fails.
         if not ours <= limit or not element <= element_limit or not ours <= RATIO * peer:
             failures.append(f"{case}: {name}: relative L2 {ours:.2e} (eager {peer:.2e}), largest {element:.2e}")
-    line = f"{block.name:<16}{dtype:<5}{length:>6}  " + "  ".join(f"{cell:<23}" for cell in cells) + f"  {worst:.2f}"
-    return line, failures
+    return errors, failures
+
+
+def print_row(block, dtype, length, errors, ratio, verdict=""):
+    cells = "  ".join(" ".join(f"{error:.1e}" for error in errors[name]) for name in VALUES)
+    print(f"{block.name:<16}{dtype:<5}{length:>6}  {cells}  {ratio:.2f} {verdict}", flush=True)
+
+
+def ratio_of(errors):
+    """The largest ratio of cfc's error to eager's."""
+    return max(ours / peer if peer else 0.0 for ours, peer, _ in errors.values())
 
 
 def main():
@@ -57,16 +63,21 @@ def main():
     options = arguments.parse_args()
     shared, failures = harness.Harness(options), []
     jobs = {case: [shared.compile(*case, inside) for inside in (False, True)] for case in shared.cases()}
-    print("relative L2 of cfc, eager, sdpa; last: the largest ratio of cfc to eager")
+    print("relative L2 of cfc, eager, sdpa; last: the largest ratio of cfc to eager; all: the largest over the lengths")
     print(f"{'block':<16}{'type':<5}{'length':>6}  " + "  ".join(f"{name:<23}" for name in VALUES) + "  ratio")
     for (block, dtype), bundles in jobs.items():
         tensors = make_inputs(block, TORCH_DTYPES[dtype], shared.device, options.seed, max(options.len) + 4)
         rows = tuple(cache.clone() for cache in tensors["cache"])
         programs = [harness.Program(shared, bundle.result(), tensors) for bundle in bundles]
+        largest, ratio = {}, 0.0
         for length in options.len:
-            line, wrong = check_case(block, dtype, length, programs, tensors, rows)
+            errors, wrong = check_case(block, dtype, length, programs, tensors, rows)
             failures += wrong
-            print(line, "FAILED" if wrong else "", flush=True)
+            print_row(block, dtype, length, errors, ratio_of(errors), "FAILED" if wrong else "")
+            ratio = max(ratio, ratio_of(errors))
+            for name, row in errors.items():
+                largest[name] = [max(pair) for pair in zip(row, largest.get(name, row))]
+        print_row(block, dtype, "all", largest, ratio)
         failures += [f"{block.name} {dtype}: status {p.binding.status()}" for p in programs if p.binding.status()]
     shared.finish(failures)
 
