@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/KernelLayout.h"
 #include "mlir/IR/Diagnostics.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -108,43 +109,126 @@ void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   attends[op] = a;
 }
 
-void KernelLayout::placeTiles(FuncOp func) {
-  auto bytesOf = [&](TileType t) { return localElements(func, t) * t.getElementBytes(); };
+/// Receive buffers of an exchange and, of a gather, its result: peers write them at any time, so nothing
+/// shares them.
+void KernelLayout::placeExchangeBuffers(FuncOp func, ExchangeOp op) {
+  ExchangeBuffers &e = exchanges[op];
+  TileType from = op.getTile().getType(), to = op.getResult().getType();
+  int64_t payload = localElements(func, from) * from.getElementBytes();
+  tiles[op.getResult()] = allocate(localElements(func, to) * to.getElementBytes());
+  bool reduce = op.getKind() == ExchangeKind::Reduce;
+  if (reduce)
+    e.receive = allocate(llvm::alignTo(payload, 16) * e.workers);
+  if (op.getAlgorithm() == Algorithm::Bulk)
+    e.staging = allocate(payload);
+  if (reduce && op.getAlgorithm() == Algorithm::Butterfly) {
+    for (int64_t i = 0; i + 1 < e.rounds; ++i)
+      e.steps.push_back(allocate(payload));
+    e.steps.push_back(tiles.lookup(op.getResult()));
+  }
+}
+
+namespace {
+/// A tile that only its own CTA writes, and the operations (by number) from its first write to its last read.
+struct LocalTile {
+  Value value;
+  int64_t bytes, first, last;
+};
+} // namespace
+
+/// The tile whose buffer `value` is in: views and exchanges over one worker have their operand's.
+static Value rootOf(Value value, function_ref<bool(ExchangeOp)> isAlias) {
+  while (true) {
+    if (auto extract = value.getDefiningOp<ExtractOp>())
+      value = extract.getTile();
+    else if (auto exchange = value.getDefiningOp<ExchangeOp>(); exchange && isAlias(exchange))
+      value = exchange.getTile();
+    else
+      return value;
+  }
+}
+
+/// Tiles that do not live at the same time share memory. A reader without a barrier at its end keeps its
+/// operand until the next operation that has one.
+void KernelLayout::placeLocalTiles(FuncOp func) {
+  SmallVector<Operation *> order;
+  DenseMap<Operation *, int64_t> number;
   func.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (auto attend = dyn_cast<AttendOp>(op))
-      return placeAttend(func, attend);
-    if (auto extract = dyn_cast<ExtractOp>(op)) {
-      TileType t = extract.getResult().getType();
-      tiles[extract.getResult()] = tiles.lookup(extract.getTile()) + extract.getFrom() * t.getElementBytes();
-      return;
-    }
-    if (auto finish = dyn_cast<FinishOp>(op)) {
-      BlockArgument sum = finish.getBody().getArgument(0);
-      tiles[sum] = allocate(bytesOf(cast<TileType>(sum.getType())));
-      return;
-    }
-    auto exchange = dyn_cast<ExchangeOp>(op);
-    if (exchange && exchanges[op].workers == 1) {
-      tiles[exchange.getResult()] = tiles.lookup(exchange.getTile());
-      return;
-    }
+    number[op] = order.size();
+    order.push_back(op);
+  });
+  auto endOf = [&](Operation *op) { // of an operation with regions: its last operation
+    int64_t last = number[op];
+    op->walk([&](Operation *inner) { last = std::max(last, number[inner]); });
+    return last;
+  };
+  auto readUntil = [&](Operation *user, Value tile) {
+    // A loop that uses a tile from outside reads it in every iteration.
+    for (Operation *loop = user->getParentOp(); loop && loop != tile.getParentRegion()->getParentOp();
+         loop = loop->getParentOp())
+      if (isa<ForItemsOp>(loop))
+        return endOf(loop);
+    int64_t at = number[user];
+    while (at + 1 < int64_t(order.size()) &&
+           isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp>(order[at]))
+      ++at;
+    return at;
+  };
+
+  llvm::MapVector<Value, LocalTile> local;
+  auto isAlias = [&](ExchangeOp op) { return exchanges[op].workers == 1; };
+  auto add = [&](Value value, int64_t first) {
+    auto type = dyn_cast<TileType>(value.getType());
+    if (type && rootOf(value, isAlias) == value && !tiles.contains(value))
+      local[value] = {value, localElements(func, type) * type.getElementBytes(), first, first};
+  };
+  for (Operation *op : order) {
     for (Value result : op->getResults())
-      if (auto type = dyn_cast<TileType>(result.getType()))
-        tiles[result] = allocate(bytesOf(type));
-    if (!exchange)
-      return;
-    ExchangeBuffers &e = exchanges[op];
-    bool reduce = exchange.getKind() == ExchangeKind::Reduce;
-    int64_t payload = bytesOf(exchange.getTile().getType());
-    if (reduce)
-      e.receive = allocate(llvm::alignTo(payload, 16) * e.workers);
-    if (exchange.getAlgorithm() == Algorithm::Bulk)
-      e.staging = allocate(payload);
-    if (reduce && exchange.getAlgorithm() == Algorithm::Butterfly) {
-      for (int64_t i = 0; i + 1 < e.rounds; ++i)
-        e.steps.push_back(allocate(payload));
-      e.steps.push_back(tiles.lookup(exchange.getResult()));
+      add(result, number[op]);
+    if (auto finish = dyn_cast<FinishOp>(op))
+      add(finish.getBody().getArgument(0), number[op]);
+  }
+  for (Operation *op : order)
+    for (Value operand : op->getOperands()) {
+      if (!isa<TileType>(operand.getType()))
+        continue;
+      auto it = local.find(rootOf(operand, isAlias));
+      if (it != local.end())
+        it->second.last = std::max(it->second.last, readUntil(op, it->first));
     }
+
+  int64_t base = llvm::alignTo(sharedBytes, 16), top = base;
+  SmallVector<std::pair<int64_t, LocalTile>> placed; // by offset
+  for (auto &[value, tile] : local) {
+    int64_t at = base, size = llvm::alignTo(std::max<int64_t>(tile.bytes, 1), 16);
+    for (auto &[offset, other] : placed) // ascending: the first gap that is large enough
+      if (other.first <= tile.last && tile.first <= other.last) {
+        if (at + size <= offset)
+          break;
+        at = std::max(at, offset + int64_t(llvm::alignTo(std::max<int64_t>(other.bytes, 1), 16)));
+      }
+    tiles[value] = at;
+    top = std::max(top, at + size);
+    placed.push_back({at, tile});
+    llvm::sort(placed, [](auto &x, auto &y) { return x.first < y.first; });
+  }
+  sharedBytes = top;
+}
+
+void KernelLayout::placeTiles(FuncOp func) {
+  func.walk([&](AttendOp op) { placeAttend(func, op); });
+  func.walk([&](ExchangeOp op) {
+    if (exchanges[op].workers > 1)
+      placeExchangeBuffers(func, op);
+  });
+  placeLocalTiles(func);
+  // Views, in the order of their definition: each is in a tile that has its place.
+  func.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (auto extract = dyn_cast<ExtractOp>(op))
+      tiles[extract.getResult()] = tiles.lookup(extract.getTile()) +
+                                   extract.getFrom() * extract.getResult().getType().getElementBytes();
+    if (auto exchange = dyn_cast<ExchangeOp>(op); exchange && exchanges[op].workers == 1)
+      tiles[exchange.getResult()] = tiles.lookup(exchange.getTile());
   });
 }
 

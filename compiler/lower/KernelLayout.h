@@ -93,6 +93,8 @@ private:
   int64_t allocate(int64_t bytes);
   void placeExchange(FuncOp func, ExchangeOp op);
   void placeAttend(FuncOp func, AttendOp op);
+  void placeExchangeBuffers(FuncOp func, ExchangeOp op);
+  void placeLocalTiles(FuncOp func);
   void placeTiles(FuncOp func);
   llvm::LogicalResult placeRing(FuncOp func);
 
