@@ -14,7 +14,7 @@ Distribution cfc::distributionFor(DataRole role, const std::vector<int64_t> &sha
   case DataRole::Bias:
     return {0, 0.1};
   case DataRole::Gain:
-    return {1, 0.1};
+    return {0.8, 0.08};
   default:
     return {0, 1};
   }

@@ -4,6 +4,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Suggest.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace cfc;
@@ -11,6 +12,30 @@ using namespace mlir;
 
 static DType dtypeOf(Type type) {
   return type.isF16() ? DType::f16 : type.isBF16() ? DType::bf16 : type.isF32() ? DType::f32 : DType::i32;
+}
+
+static Type elementType(Type type) {
+  if (auto tensor = dyn_cast<RankedTensorType>(type))
+    return tensor.getElementType();
+  if (auto cache = dyn_cast<attn::KvCacheType>(type))
+    return cache.getElementType();
+  return {};
+}
+
+DType cfc::coarsestType(Value value) {
+  SmallVector<Value> pending = {value};
+  DenseSet<Value> seen;
+  while (!pending.empty()) {
+    Value next = pending.pop_back_val();
+    if (!seen.insert(next).second)
+      continue;
+    if (Type element = elementType(next.getType()); element && element.isBF16())
+      return DType::bf16;
+    if (Operation *op = next.getDefiningOp())
+      pending.append(op->operand_begin(), op->operand_end());
+  }
+  Type element = elementType(value.getType());
+  return element ? dtypeOf(element) : DType::f16;
 }
 
 /// Whether a device computes the value: a generated table is data.
@@ -27,6 +52,7 @@ static Tap makeTap(Value value) {
   if (tap.name.size() == 1)
     tap.name = value.getDefiningOp()->getName().getStringRef().str();
   tap.type = dtypeOf(type.getElementType());
+  tap.coarsest = coarsestType(value);
   tap.shape.assign(type.getShape().begin(), type.getShape().end());
   tap.row = tap.shape.back();
   if (auto attention = value.getDefiningOp<attn::AttentionOp>();

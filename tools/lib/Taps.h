@@ -14,10 +14,15 @@ struct Tap {
   std::string name;   ///< "%y"
   std::string result; ///< its name among the results of the program that returns it
   DType type = DType::f16;
+  DType coarsest = DType::f16; ///< the type that decides its limits: coarsestType
   std::vector<int64_t> shape;
   int64_t row = 1;    ///< elements of a row: an attention's head, else the last dimension
   bool byRow = false; ///< whether each row is held to the limit alone
 };
+
+/// bf16 if a value is made of anything in bf16, whatever its own type: products of mixed types are taken in
+/// bf16. Else its own type.
+DType coarsestType(mlir::Value value);
 
 /// The graph's results; what is added to a residual; every attention's output.
 std::vector<Tap> defaultTaps(attn::GraphOp graph);

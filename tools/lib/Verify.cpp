@@ -246,7 +246,7 @@ void Verifier::checkTaps(CaseResult &result, const TensorMap &outputs, const Ref
     auto expected = reference.result.values.find(tap.value);
     if (expected == reference.result.values.end())
       internalError("the reference has no value for {}", tap.name);
-    Check check = {tap.name, tap.shape, {}, toleranceFor(tap.type), &tap};
+    Check check = {tap.name, tap.shape, {}, toleranceFor(tap.coarsest), &tap};
     check.comparison = compare(expected->second, outputs.at(tap.result), tap.row, tap.byRow, check.tolerance);
     result.checks.push_back(check);
   }
@@ -268,10 +268,13 @@ void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const Ref
     if (row.slot < 0)
       continue;
     slots[row.cache].push_back(row.slot);
+    attn::KvAppendOp append = row.op;
     for (auto [part, expected] : {std::pair(".k", &row.k), std::pair(".v", &row.v)}) {
       Tensor found = rowOf(outputs.at(row.cache + part), row.slot);
-      Check check = {
-          fmt::format("{}{} row {}", row.cache, part, row.slot), found.shape, {}, toleranceFor(found.type)};
+      Check check = {fmt::format("{}{} row {}", row.cache, part, row.slot),
+                     found.shape,
+                     {},
+                     toleranceFor(coarsestType(append.getResult()))};
       check.comparison = compare(*expected, found, found.shape[1], false, check.tolerance);
       result.checks.push_back(check);
     }
@@ -305,7 +308,8 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
     if (spec.role != runtime::Role::Output)
       continue;
     const Tensor &found = outputs.at(spec.name);
-    Check check = {spec.name, found.shape, {}, toleranceFor(found.type)};
+    mlir::Value value = graph.getReturn().getValues()[index];
+    Check check = {spec.name, found.shape, {}, toleranceFor(coarsestType(value))};
     check.comparison =
         compare(reference.result.results.at(index++), found, found.shape.back(), false, check.tolerance);
     if (!check.comparison.passed)
