@@ -204,6 +204,8 @@ struct Cluster {
   llvm::SmallVector<Fiber *, 0> waiters;
   uint64_t generation = 0;
   ReleaseSet current, completed;
+  std::vector<Warp *> runnable; // perhaps without a lane that is ready
+  bool queued = false;          // among the launch's runnable clusters
 };
 
 struct Event {
@@ -219,6 +221,7 @@ struct Event {
 struct Chaos {
   bool on = true;
   unsigned stay = 64;       // most switches inside a warp before another is picked
+  unsigned visit = 8192;    // most switches inside a cluster before another is picked
   unsigned copyDelay = 64;  // picks of warps until a copy completes, at most
   unsigned landDelay = 256; // the same for a released store that nobody acquires
   unsigned preempt = 1024;  // memory accesses between two preemptions, on average
@@ -245,6 +248,8 @@ struct Launch {
     if (--untilPreempt == 0)
       preemptNow(fiber, location);
   }
+  size_t pickIndex(size_t n);
+  Cluster *pickCluster();
   Fiber *pickWarp();
   Fiber *pickLane(Warp &warp, unsigned after = 31);
   void runDueEvents();
@@ -302,7 +307,9 @@ struct Launch {
 
   Fiber host;
   Fiber *current = &host;
-  std::vector<Warp *> runnable;
+  std::vector<Cluster *> runnable; // perhaps without a warp that is
+  Cluster *visited = nullptr;
+  uint64_t visitEnd = 0; // number of switches then
   Warp *currentWarp = nullptr;
   int64_t stayFor = 0;
   uint64_t tick = 0, switches = 0, eventOrder = 0, merges = 0;

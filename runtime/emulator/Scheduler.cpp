@@ -1,9 +1,10 @@
 //===- Scheduler.cpp - Fibers, warps and events ----------------------------===//
 //
 // A fiber that blocks jumps straight to the next one: mostly a random ready lane
-// of its own warp (which keeps caches warm), now and then a random warp of the
-// grid. Time is counted in picks of warps; late effects are events in that time,
-// and time jumps ahead when no thread can run.
+// of its own warp, now and then a random warp of its cluster, more rarely one of
+// another cluster (the nearer, the warmer the caches). Time is counted in picks of
+// warps; late effects are events in that time, and time jumps ahead when no thread
+// can run.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/emulator/Runtime.h"
@@ -16,19 +17,20 @@ using namespace cfc::emu;
 namespace {
 constexpr size_t kSharedAlign = 1024;
 constexpr size_t kSharedGuard = 1024;
-constexpr unsigned kMostThreads = 24576; // unless the caller asks for more
+constexpr unsigned kMostThreads = 12288; // unless the caller asks for more
 
 size_t alignUp(size_t bytes, size_t align) { return (bytes + align - 1) / align * align; }
 
 /// Different behaviours for different seeds: some land everything late, some switch often, ...
 Chaos drawChaos(Random &random, bool on) {
   if (!on)
-    return {/*on=*/false,    /*stay=*/1u << 30, /*copyDelay=*/1,
+    return {/*on=*/false,    /*stay=*/1u << 30, /*visit=*/1u << 30, /*copyDelay=*/1,
             /*landDelay=*/1, /*preempt=*/1024,  /*late=*/0};
-  constexpr unsigned stays[] = {64, 512, 1024, 4096}, delays[] = {1, 16, 128, 1024},
-                     late[] = {0, 50, 50, 100};
+  constexpr unsigned stays[] = {64, 512, 1024, 4096}, visits[] = {512, 8192, 65536, 65536},
+                     delays[] = {1, 16, 128, 1024}, late[] = {0, 50, 50, 100};
   Chaos chaos;
   chaos.stay = stays[random.below(4)];
+  chaos.visit = visits[random.below(4)];
   chaos.copyDelay = delays[random.below(4)];
   chaos.landDelay = delays[random.below(4)] * 4;
   chaos.preempt = random.oneIn(2) ? 256 : 2048;
@@ -205,8 +207,13 @@ void Launch::block(Fiber *fiber, WaitKind kind, uint32_t location) {
 void Launch::enqueue(Warp &warp) {
   if (warp.queued)
     return;
+  Cluster &cluster = *warp.cta->cluster;
   warp.queued = true;
-  runnable.push_back(&warp);
+  cluster.runnable.push_back(&warp);
+  if (cluster.queued)
+    return;
+  cluster.queued = true;
+  runnable.push_back(&cluster);
 }
 
 void Launch::wake(Fiber *fiber) {
@@ -260,13 +267,35 @@ void Launch::failHang() {
   fail(current, FindingKind::Hang, current->location, std::move(message));
 }
 
+/// Index of the next of `n`: any, or all in turn.
+size_t Launch::pickIndex(size_t n) { return chaos.on ? random.below(n) : roundRobin++ % n; }
+
+/// The cluster that may run now: the same for a while; null if none has runnable warps.
+Cluster *Launch::pickCluster() {
+  if (visited && !visited->runnable.empty() && switches < visitEnd)
+    return visited;
+  while (!runnable.empty()) {
+    size_t at = pickIndex(runnable.size());
+    Cluster *cluster = runnable[at];
+    if (!cluster->runnable.empty()) {
+      visitEnd = switches + 1 + random.below(chaos.visit);
+      return visited = cluster;
+    }
+    cluster->queued = false;
+    runnable[at] = runnable.back();
+    runnable.pop_back();
+  }
+  return visited = nullptr;
+}
+
 Fiber *Launch::pickWarp() {
   if (switches - lastProgress > budget)
     failHang();
   ++tick;
   runDueEvents();
   for (unsigned tries = 0;;) {
-    if (runnable.empty()) {
+    Cluster *cluster = pickCluster();
+    if (!cluster) {
       currentWarp = nullptr;
       if (events.empty())
         return &host;
@@ -274,12 +303,13 @@ Fiber *Launch::pickWarp() {
       runDueEvents();
       continue;
     }
-    size_t at = chaos.on ? random.below(runnable.size()) : roundRobin++ % runnable.size();
-    Warp *warp = runnable[at];
+    std::vector<Warp *> &warps = cluster->runnable;
+    size_t at = pickIndex(warps.size());
+    Warp *warp = warps[at];
     if (!warp->ready) {
       warp->queued = false;
-      runnable[at] = runnable.back();
-      runnable.pop_back();
+      warps[at] = warps.back();
+      warps.pop_back();
       continue;
     }
     if (warp->slow && tries++ < 4)
