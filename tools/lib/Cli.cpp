@@ -80,12 +80,15 @@ void Progress::clear() {
 
 static std::string commandLine;
 
+/// What to report after a message about an internal error or a tool that failed.
+static void askForReport() {
+  fmt::print(stderr, "note: please report it with the input and this line:\nnote: cfc {}: {}\n", version,
+             commandLine);
+}
+
 static void reportInternal(const char *what) {
-  fmt::print(stderr,
-             "error: internal error: {}\nnote: this is a fault of cfc, not of your input. Please report it "
-             "with the input and "
-             "this line:\nnote: cfc {}: {}\n",
-             what, version, commandLine);
+  fmt::print(stderr, "error: internal error: {}\nnote: this is a fault of cfc, not of your input\n", what);
+  askForReport();
 }
 
 static void onCrash(int signal) {
@@ -213,9 +216,12 @@ int cfc::runCfc(int argc, const char *const *argv) {
   try {
     return int(runCommand(argc, argv));
   } catch (const Failure &failure) {
-    if (failure.code == Exit::Internal)
-      reportInternal(*failure.what() ? failure.what() : "see above");
-    else if (*failure.what()) // empty: diagnostics have said it
+    // An empty message: diagnostics have said it.
+    if (failure.code == Exit::Internal && *failure.what())
+      reportInternal(failure.what());
+    else if (failure.code == Exit::Internal)
+      askForReport();
+    else if (*failure.what())
       fmt::print(stderr, "{}\n", failure.what());
     return int(failure.code);
   } catch (const runtime::Error &error) {

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/Verify.h"
+#include "compiler/emit/Assembler.h"
 #include "compiler/lower/AttnToKernel.h"
 #include "compiler/plan/Plan.h"
 #include "dialects/attn/Reference.h"
@@ -74,6 +75,11 @@ void Verifier::useKernels() {
     if (mlir::isa<attn::LengthsType>(it->second.value.getType()))
       tensor.bound = it->second.bound;
   }
+  keepResultTaps();
+}
+
+/// Leaves out the taps that the graph itself does not return.
+void Verifier::keepResultTaps() {
   auto results = graph.getReturn().getValues();
   std::erase_if(tapList, [&](const Tap &tap) { return !llvm::is_contained(results, tap.value); });
   withTaps(graph, tapList); // for the names
@@ -90,6 +96,16 @@ static std::string planFor(const std::string &text, attn::GraphOp graph) {
 }
 
 void Verifier::makeTapped() {
+  if (source.bundle && !device.isEmulator()) {
+    AssemblerOptions assembly;
+    assembly.ptxas = options.build.ptxas;
+    auto found = Assembler::find(assembly);
+    if (auto *failure = std::get_if<EmitFailure>(&found)) {
+      whyLess =
+          "only the graph's results are compared, because values inside need ptxas: " + failure->message;
+      return keepResultTaps();
+    }
+  }
   tappedModule = withTaps(graph, tapList);
   auto tappedGraph = *tappedModule->getOps<attn::GraphOp>().begin();
   if (tappedGraph.getFunctionType() == graph.getFunctionType())

@@ -44,11 +44,13 @@ public:
   /// The lengths to check: those of the options, or the one that the inputs give.
   const std::vector<int64_t> &lengths() const { return cases; }
   const Program &program() const { return plain; }
-  const std::vector<Tap> &taps() const { return tapList; }
+  /// Why less is compared than could be, or "".
+  const std::string &note() const { return whyLess; }
   CaseResult check(size_t index);
 
 private:
   void useKernels();
+  void keepResultTaps();
   void makeTapped();
   void makeInputs();
   TensorMap caseInputs(size_t index) const;
@@ -65,6 +67,7 @@ private:
   VerifyOptions options;
   attn::GraphOp graph;
   std::vector<Tap> tapList;
+  std::string whyLess;
   Program plain, tapped;
   mlir::OwningOpRef<mlir::ModuleOp> tappedModule, kernelModule;
   std::vector<InputSpec> specs;

@@ -122,6 +122,8 @@ static Exit verifyCommand(VerifyArguments arguments) {
   Verifier verifier(compiler, source, *device, arguments.verify);
   if (!arguments.json)
     print(fmt::format("plan: {}\n", verifier.program().planHash));
+  if (!verifier.note().empty())
+    fmt::print(stderr, "note: {}\n", verifier.note());
   std::vector<CaseResult> results;
   bool passed = true;
   size_t comparisons = 0;
