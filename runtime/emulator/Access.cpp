@@ -50,21 +50,20 @@ void cfc::emu::checkGlobal(Fiber *fiber, const void *pointer, size_t bytes, unsi
     failAlignment(fiber, launch.memory.describe(address), align, location, what);
 }
 
-[[noreturn]] static void failShared(Fiber *fiber, int64_t offset, size_t bytes, uint32_t location,
+[[noreturn]] static void failBounds(Fiber *fiber, int64_t offset, size_t bytes, uint32_t location,
                                     const char *what) {
   fiber->launch->fail(fiber, FindingKind::OutOfBounds, location,
                       fmt::format("{} of {} bytes at byte {} of {} bytes of shared memory", what, bytes,
                                   offset, fiber->launch->kernel.sharedBytes));
 }
 
-void cfc::emu::checkShared(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
-                           const char *what) {
-  size_t size = fiber->launch->kernel.sharedBytes;
+void cfc::emu::failShared(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
+                          const char *what) {
+  size_t size = fiber->cta->sharedBytes;
   size_t offset = static_cast<const char *>(address) - fiber->cta->shared;
   if (offset >= size || bytes > size - offset)
-    failShared(fiber, offset, bytes, location, what);
-  if (misaligned(address, align))
-    failAlignment(fiber, fmt::format("shared byte {}", offset), align, location, what);
+    failBounds(fiber, offset, bytes, location, what);
+  failAlignment(fiber, fmt::format("shared byte {}", offset), align, location, what);
 }
 
 Cta *cfc::emu::checkCluster(Fiber *fiber, const void *address, size_t bytes, unsigned align,
@@ -79,7 +78,7 @@ Cta *cfc::emu::checkCluster(Fiber *fiber, const void *address, size_t bytes, uns
   Cta *cta = cluster.ctas[rank].get();
   size_t offset = distance % cluster.stride, size = launch.kernel.sharedBytes;
   if (offset >= size || bytes > size - offset)
-    failShared(fiber, offset, bytes, location, what);
+    failBounds(fiber, offset, bytes, location, what);
   if (misaligned(address, align))
     failAlignment(fiber, fmt::format("shared byte {} of CTA {}", offset, rank), align, location, what);
   if (cta->exited)

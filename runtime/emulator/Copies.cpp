@@ -29,7 +29,7 @@ static void checkSize(Fiber *fiber, uint32_t bytes, uint32_t location) {
 /// Every plain store to the bytes must have been fenced by the thread that made it.
 static void checkProxy(Fiber *fiber, const Cta &owner, const char *begin, uint32_t bytes, uint32_t location,
                        const char *what) {
-  if (owner.writers.empty())
+  if (owner.writers.empty() || !mayBeWritten(owner, begin - owner.shared, bytes))
     return;
   size_t first = (begin - owner.shared) / 4;
   for (size_t word = first; word < first + bytes / 4; ++word) {

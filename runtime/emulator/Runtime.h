@@ -87,7 +87,7 @@ struct FenceState {
 };
 
 struct alignas(64) Fiber {
-  Context context = nullptr;
+  Context *context = nullptr; // in its warp
   Launch *launch = nullptr;
   Warp *warp = nullptr;
   Cta *cta = nullptr;
@@ -125,6 +125,7 @@ struct Warp {
   uint32_t live = 0;    // lanes that have not exited
   uint32_t arrived = 0; // lanes at the collective
   uint32_t location = 0;
+  uint8_t next = 0;         // lane picked ahead, while its stack is fetched into the caches
   uint32_t fenced = 0;      // lanes that have executed fence_proxy_async in this round of them
   uint32_t fencedSince = 0; // event number of the first of these fences
   uint32_t allFenced = 0;   // the same for the last round that all lanes completed
@@ -132,6 +133,7 @@ struct Warp {
   bool queued = false, slow = false;
   Cta *cta = nullptr;
   Fiber *fibers = nullptr; // its 32 lanes
+  Context contexts[32];    // of the lanes, where they do not run: side by side, to be looked at ahead
   struct Arguments {
     const void *in;
     void *out;
@@ -175,6 +177,7 @@ struct Cta {
   Cluster *cluster = nullptr;
   unsigned rank = 0, number = 0; // in the cluster, in the grid
   char *shared = nullptr;
+  size_t sharedBytes = 0;
   bool exited = true, gridWaited = false;
   unsigned live = 0; // threads
   std::unique_ptr<Fiber[]> fibers;
@@ -186,6 +189,7 @@ struct Cta {
   unsigned outgoing = 0;         // copies that read it
   unsigned incomingRecords = 0;  // stores of peers that have not landed
   std::vector<uint32_t> writers; // per 4 bytes: who wrote it last by a plain store, and when
+  std::vector<char> written;     // per kWrittenBlock bytes: whether any of these is not 0
   std::vector<ReadTag> reads;    // of all warps
   llvm::DenseMap<uint32_t, RemoteRead> remoteReads; // by granule of 16 bytes: the last one by a peer
   uint32_t events = 1;                              // proxy fences and cluster releases so far
@@ -305,6 +309,7 @@ struct Launch {
   Cluster *finished = nullptr; // the cluster whose last thread has just exited
   bool aborted = false;
 
+  Context hostContext = nullptr;
   Fiber host;
   Fiber *current = &host;
   std::vector<Cluster *> runnable; // perhaps without a warp that is
@@ -329,8 +334,11 @@ inline uint32_t writerThread(uint32_t tag) { return tag >> 22; }
 inline uint32_t writerEvent(uint32_t tag) { return tag & ((1u << 22) - 1); }
 /// Starts a new event; forgets all writers before the numbers run out.
 uint32_t nextEvent(Cta &cta);
+inline constexpr size_t kWrittenBlock = 512;
 /// Marks `bytes` bytes of shared memory as written by `tag`.
 void markWriters(Cta &cta, size_t offset, size_t bytes, uint32_t tag);
+/// False if no tag of the bytes is set.
+bool mayBeWritten(const Cta &cta, size_t offset, size_t bytes);
 
 /// Notes that a lane, or all lanes of its warp, have read 16 bytes or fewer of their CTA's shared memory.
 inline void noteRead(Warp &warp, unsigned lane, const void *address, uint32_t location) {
@@ -342,8 +350,16 @@ inline void noteRead(Warp &warp, unsigned lane, const void *address, uint32_t lo
 // Access.cpp: checked addresses; each fails with a located finding.
 void checkGlobal(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
                  const char *what);
-void checkShared(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
-                 const char *what);
+[[noreturn]] void failShared(Fiber *fiber, const void *address, size_t bytes, unsigned align,
+                             uint32_t location, const char *what);
+inline void checkShared(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
+                        const char *what) {
+  const Cta &cta = *fiber->cta;
+  size_t offset = static_cast<const char *>(address) - cta.shared;
+  bool aligned = (reinterpret_cast<uintptr_t>(address) & (align - 1)) == 0;
+  if (offset >= cta.sharedBytes || bytes > cta.sharedBytes - offset || !aligned)
+    failShared(fiber, address, bytes, align, location, what);
+}
 /// The CTA of the cluster in whose shared memory the bytes lie.
 Cta *checkCluster(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
                   const char *what);

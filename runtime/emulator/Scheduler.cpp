@@ -47,6 +47,7 @@ Launch::Launch(const Kernel &kernel, const LocationTable &locations, unsigned nu
   random.next();
   chaos = drawChaos(random, options.chaos);
   host.launch = this;
+  host.context = &hostContext;
   unsigned fit = std::max(1u, kMostThreads / (kernel.threads * kernel.cluster));
   unsigned most = std::min(numClusters, fit);
   unsigned resident = options.residentClusters ? options.residentClusters
@@ -72,10 +73,13 @@ static std::unique_ptr<Cta> makeCta(Launch &launch, Cluster &cluster, unsigned r
   cta->cluster = &cluster;
   cta->rank = rank;
   cta->shared = cluster.arena + kSharedGuard + rank * cluster.stride;
+  cta->sharedBytes = launch.kernel.sharedBytes;
   cta->fibers = std::make_unique<Fiber[]>(threads);
   cta->warps.resize(threads / 32);
-  if (launch.kernel.tracksWriters)
+  if (launch.kernel.tracksWriters) {
     cta->writers.resize((launch.kernel.sharedBytes + 3) / 4);
+    cta->written.resize(launch.kernel.sharedBytes / kWrittenBlock + 1);
+  }
   size_t granules = (launch.kernel.sharedBytes + 15) / 16;
   if (launch.kernel.tracksReaders)
     cta->reads.resize(granules * cta->warps.size());
@@ -86,6 +90,7 @@ static std::unique_ptr<Cta> makeCta(Launch &launch, Cluster &cluster, unsigned r
     fiber.warp = &cta->warps[t / 32];
     fiber.thread = t;
     fiber.lane = t % 32;
+    fiber.context = &fiber.warp->contexts[fiber.lane];
   }
   for (unsigned w = 0; w < threads / 32; ++w) {
     cta->warps[w].cta = cta.get();
@@ -129,7 +134,7 @@ static void *stackTop(char *stack, size_t index) {
 
 static void startFiber(Fiber &fiber, char *stack, size_t index) {
   size_t bytes = static_cast<char *>(stackTop(stack, index)) - stack;
-  fiber.context = makeContext(stackTop(stack, index), bytes);
+  *fiber.context = makeContext(stackTop(stack, index), bytes);
   fiber.wait = WaitKind::None;
   fiber.stores = Fiber::Undecided;
   fiber.atCluster = Fiber::Idle;
@@ -150,6 +155,7 @@ static void startCta(Cta &cta, unsigned number) {
     barrier = {};
   cta.overlay = std::make_unique<Overlay>();
   std::fill(cta.writers.begin(), cta.writers.end(), 0);
+  std::fill(cta.written.begin(), cta.written.end(), 0);
   std::fill(cta.reads.begin(), cta.reads.end(), ReadTag());
   cta.remoteReads.clear();
   cta.events = cta.lastClusterRelease = 1;
@@ -188,7 +194,7 @@ void Launch::switchTo(Fiber *from, Fiber *to) {
     return;
   ++switches;
   current = to;
-  switchContext(from->context, to->context, this);
+  switchContext(*from->context, *to->context, this);
 }
 
 void Launch::switchAway(Fiber *from) {
@@ -231,10 +237,25 @@ void Launch::preemptNow(Fiber *fiber, uint32_t location) {
 }
 
 //===-- Picking -----------------------------------------------------------===//
+/// The first of the lanes in `ready` (not 0), from lane `start` on.
+static unsigned firstFrom(uint32_t ready, unsigned start) {
+  return (llvm::countr_zero(llvm::rotr(ready, start)) + start) & 31;
+}
+
+/// A random lane was picked one step ahead, so that its stack is at hand when it is switched to.
 Fiber *Launch::pickLane(Warp &warp, unsigned after) {
-  unsigned start = chaos.on ? random.next() & 31 : (after + 1) & 31;
-  uint32_t rotated = warp.ready >> start | warp.ready << (-start & 31);
-  return &warp.fibers[(llvm::countr_zero(rotated) + start) & 31];
+  uint32_t ready = warp.ready;
+  if (!chaos.on)
+    return &warp.fibers[firstFrom(ready, (after + 1) & 31)];
+  unsigned lane = ready >> warp.next & 1 ? warp.next : firstFrom(ready, random.next() & 31);
+  if (uint32_t rest = ready & ~(1u << lane)) {
+    warp.next = firstFrom(rest, random.next() & 31);
+    const char *stack = static_cast<const char *>(warp.contexts[warp.next]);
+    __builtin_prefetch(&warp.fibers[warp.next]);
+    __builtin_prefetch(stack);
+    __builtin_prefetch(stack + 64);
+  }
+  return &warp.fibers[lane];
 }
 
 void Launch::schedule(Event::Kind kind, void *what, uint64_t delay) {

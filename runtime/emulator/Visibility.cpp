@@ -246,6 +246,7 @@ uint32_t cfc::emu::nextEvent(Cta &cta) {
     return cta.events;
   // Out of numbers: everything so far counts as fenced.
   std::fill(cta.writers.begin(), cta.writers.end(), 0);
+  std::fill(cta.written.begin(), cta.written.end(), 0);
   for (unsigned i = 0; i < cta.launch->kernel.threads; ++i)
     cta.fibers[i].proxyFence = 1;
   std::fill(cta.reads.begin(), cta.reads.end(), ReadTag());
@@ -258,6 +259,18 @@ uint32_t cfc::emu::nextEvent(Cta &cta) {
 }
 
 void cfc::emu::markWriters(Cta &cta, size_t offset, size_t bytes, uint32_t tag) {
+  if (!tag && !mayBeWritten(cta, offset, bytes))
+    return;
   size_t begin = offset / 4, end = (offset + bytes + 3) / 4;
   std::fill(cta.writers.begin() + begin, cta.writers.begin() + end, tag);
+  if (tag)
+    for (size_t block = offset / kWrittenBlock; block <= (offset + bytes - 1) / kWrittenBlock; ++block)
+      cta.written[block] = true;
+}
+
+bool cfc::emu::mayBeWritten(const Cta &cta, size_t offset, size_t bytes) {
+  for (size_t block = offset / kWrittenBlock; block <= (offset + bytes - 1) / kWrittenBlock; ++block)
+    if (cta.written[block])
+      return true;
+  return false;
 }
