@@ -9,11 +9,13 @@ position in device memory that is out of bound is skipped or clamped, sets the s
 import torch
 
 import harness
-from blocks import make_inputs, set_step
+from blocks import graph_text, make_inputs, set_step
 from harness import LIMITS, TORCH_DTYPES, relative_l2, same_bits
 
 HEADS, DIM, TOKENS = 32, 128, 16384
 SCALE = DIM**-0.5
+# The planner's choice, and plans of several kernels, which may append and attend in different ones.
+PLANS = ("auto", "random:2", "random:7")
 LENGTH_BIT, SLOT_BIT, POSITION_BIT = 1, 2, 4
 
 
@@ -71,8 +73,8 @@ def check_softmax(shared, dtype, path):
 class Bounds:
     """A block's answers to run-time values out of their bounds."""
 
-    def __init__(self, shared, block, dtype, path):
-        self.block, self.name, self.failures = block, f"{block.name} {dtype}", []
+    def __init__(self, shared, block, dtype, plan, path):
+        self.block, self.name, self.failures = block, f"{block.name} {dtype}, plan {plan}", []
         self.pool = block.bound + 4  # a larger pool than the longest length, so that there are slots behind it
         self.tensors = make_inputs(block, TORCH_DTYPES[dtype], shared.device, shared.options.seed, self.pool)
         self.rows = tuple(cache.clone() for cache in self.tensors["cache"])
@@ -127,12 +129,17 @@ class Bounds:
 def main():
     options = harness.parser(__doc__).parse_args()
     shared, failures = harness.Harness(options), []
-    jobs = {case: shared.compile(*case) for case in shared.cases()}
+    jobs = {}
+    for block, dtype in shared.cases():
+        graph = shared.write(f"{block.name}_{dtype}.mlir", graph_text(block, dtype))
+        for plan in PLANS:
+            name = f"{block.name}_{dtype}_{plan.replace(':', '')}.cfk"
+            jobs[block, dtype, plan] = shared.compile_plan(graph, plan, name)
     for dtype in options.dtypes.split(","):
         graph = shared.write(f"attention_{dtype}.mlir", attention_text(dtype))
         failures += check_softmax(shared, dtype, shared.compile_plan(graph, "auto", f"attention_{dtype}.cfk").result())
-    for (block, dtype), bundle in jobs.items():
-        failures += Bounds(shared, block, dtype, bundle.result()).check()
+    for (block, dtype, plan), bundle in jobs.items():
+        failures += Bounds(shared, block, dtype, plan, bundle.result()).check()
     shared.finish(failures)
 
 
