@@ -14,6 +14,7 @@
 #include "tools/lib/Suggest.h"
 #include <algorithm>
 #include <cstring>
+#include <future>
 
 using namespace cfc;
 
@@ -36,7 +37,7 @@ bool CaseResult::passed() const {
 
 Verifier::Verifier(Compiler &compiler, const Source &source, Device &device, VerifyOptions given)
     : compiler(compiler), source(source), device(device), options(std::move(given)), graph(source.graph()),
-      tensors(device) {
+      unchanging(device) {
   if (!graph)
     badInput(source.path, "holds kernels: verify needs a graph, whose reference says what is right");
   tapList = options.bisect ? allTaps(graph) : defaultTaps(graph);
@@ -130,6 +131,12 @@ static int64_t positionsOf(attn::GraphOp graph) {
   return positions;
 }
 
+/// Whether the input differs from case to case, or is changed by a launch.
+static bool changes(const InputSpec &spec) {
+  return spec.isCache() || spec.role == DataRole::Length || spec.role == DataRole::Slot ||
+         spec.role == DataRole::Position;
+}
+
 void Verifier::makeInputs() {
   specs = inputSpecs(*source.module, plain.graph);
   int64_t bound = INT32_MAX;
@@ -160,6 +167,11 @@ void Verifier::makeInputs() {
       badInput("", "--len and --input {} both give the lengths", lengthName);
     cases = {int64_t(fixed.at(lengthName).get(0))};
   }
+  TensorMap same;
+  for (const InputSpec &spec : specs)
+    if (!changes(spec))
+      same[spec.name] = fixed.at(spec.name);
+  unchanging.upload(same);
 }
 
 TensorMap Verifier::caseInputs(size_t index) const {
@@ -233,28 +245,35 @@ static attn::ReferenceInputs referenceInputs(const std::vector<InputSpec> &specs
 // Checks
 //===----------------------------------------------------------------------===//
 
-TensorMap Verifier::run(Program &program, std::unique_ptr<Executable> &executable, const TensorMap &inputs,
-                        uint64_t seed, uint32_t &status) {
-  bool first = !executable;
+/// Makes a program ready for a launch with these inputs.
+void Verifier::prepare(Loaded &loaded, const TensorMap &inputs) {
+  const runtime::GraphSpec &signature = loaded.program->graph;
   TensorMap changing;
   for (const InputSpec &spec : specs) {
-    if (spec.isCache()) {
+    if (spec.isCache())
       for (std::string name : {spec.name + ".k", spec.name + ".v"})
         changing[name] = inputs.at(name);
-    } else if (first || spec.role == DataRole::Length || spec.role == DataRole::Slot ||
-               spec.role == DataRole::Position) {
+    else if (changes(spec))
       changing[spec.name] = inputs.at(spec.name);
-    }
   }
-  tensors.upload(changing);
-  if (first) {
-    executable = device.load(program.image());
-    executable->bind(tensors.bindings(program.graph));
+  if (!loaded.tensors)
+    loaded.tensors.emplace(unchanging);
+  loaded.tensors->upload(changing);
+  if (!loaded.executable) {
+    loaded.executable = device.load(loaded.program->image());
+    loaded.executable->bind(loaded.tensors->bindings(signature));
   }
-  tensors.poisonResults(program.graph);
-  executable->launch(seed);
-  status = executable->takeStatus();
-  return tensors.outputs(program.graph);
+  loaded.tensors->poisonResults(signature);
+}
+
+/// Launches all programs: on the emulator, whose launches take one core each, at the same time.
+void Verifier::launch(const std::vector<Loaded *> &all, uint64_t seed) {
+  auto policy = device.isEmulator() ? std::launch::async : std::launch::deferred;
+  std::vector<std::future<void>> launches;
+  for (Loaded *loaded : all)
+    launches.push_back(std::async(policy, [=] { loaded->executable->launch(seed); }));
+  for (std::future<void> &done : launches)
+    done.get();
 }
 
 void Verifier::checkTaps(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
@@ -355,21 +374,20 @@ CaseResult Verifier::check(size_t index) {
     compiler.fail(int(Exit::BadInput), "the reference cannot evaluate this graph");
   ReferenceRun reference = {inputs, std::move(*evaluated)};
 
-  uint64_t seed = options.seed + index;
-  uint32_t status = 0;
-  TensorMap tappedOutputs;
+  std::vector<Loaded *> all = {&plainLoaded};
   bool hasTapped = bool(tapped.simt) || !tapped.bundle.empty();
-  if (hasTapped) {
-    tappedOutputs = run(tapped, tappedExecutable, inputs, seed, status);
-    checkTaps(result, tappedOutputs, reference);
-    checkRows(result, tappedOutputs, reference);
-  }
-  TensorMap outputs = run(plain, plainExecutable, inputs, seed, status);
-  if (!hasTapped) {
-    checkTaps(result, outputs, reference);
-    checkRows(result, outputs, reference);
-  }
+  if (hasTapped)
+    all.push_back(&tappedLoaded);
+  for (Loaded *loaded : all)
+    prepare(*loaded, inputs);
+  launch(all, options.seed + index);
+  TensorMap outputs = plainLoaded.tensors->outputs(plain.graph), tappedOutputs;
+  if (hasTapped)
+    tappedOutputs = tappedLoaded.tensors->outputs(tapped.graph);
+  checkTaps(result, hasTapped ? tappedOutputs : outputs, reference);
+  checkRows(result, hasTapped ? tappedOutputs : outputs, reference);
   checkPlain(result, outputs, tappedOutputs, reference);
+  uint32_t status = plainLoaded.executable->takeStatus();
   if (status != reference.result.status)
     result.faults.push_back(fmt::format("the status word says out of bound: {}; it should say {}",
                                         statusText(status), statusText(reference.result.status)));

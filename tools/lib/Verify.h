@@ -54,8 +54,14 @@ private:
   void makeTapped();
   void makeInputs();
   TensorMap caseInputs(size_t index) const;
-  TensorMap run(Program &program, std::unique_ptr<Executable> &executable, const TensorMap &inputs,
-                uint64_t seed, uint32_t &status);
+  /// A program in the device. What its launches change are tensors of its own.
+  struct Loaded {
+    Program *program;
+    std::optional<DeviceTensors> tensors = {};
+    std::unique_ptr<Executable> executable = {};
+  };
+  void prepare(Loaded &loaded, const TensorMap &inputs);
+  void launch(const std::vector<Loaded *> &all, uint64_t seed);
   void checkRows(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);
   void checkTaps(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);
   void checkPlain(CaseResult &result, const TensorMap &outputs, const TensorMap &tapped,
@@ -74,8 +80,8 @@ private:
   TensorMap fixed; ///< inputs that are the same in every case, and caches
   std::vector<int64_t> cases;
   std::vector<std::string> named; ///< inputs that the user gave
-  DeviceTensors tensors;
-  std::unique_ptr<Executable> plainExecutable, tappedExecutable;
+  DeviceTensors unchanging;       ///< inputs that are the same in every case
+  Loaded plainLoaded{&plain}, tappedLoaded{&tapped};
 };
 
 } // namespace cfc
