@@ -9,6 +9,7 @@
 #include "compiler/emit/Emit.h"
 #include "compiler/lower/AttnPlan.h"
 #include "compiler/lower/AttnToKernel.h"
+#include "compiler/lower/KernelLayout.h"
 #include "compiler/lower/KernelPasses.h"
 #include "compiler/pipeline/Manifest.h"
 #include "compiler/plan/Planner.h"
@@ -58,6 +59,8 @@ public:
 private:
   LogicalResult checkTarget(ModuleOp source);
   LogicalResult planAndLower(attn::GraphOp graph);
+  LogicalResult checkHandwritten(ModuleOp source);
+  LogicalResult checkFits(kernel::FuncOp func);
   LogicalResult lowerToSimt(StringRef name);
   LogicalResult emit();
   LogicalResult fail(int code) { return exitCode = code, failure(); }
@@ -70,6 +73,7 @@ private:
   const CompileOptions &options;
   int &exitCode;
   std::string planHash = "handwritten";
+  Machine machine;
 };
 } // namespace
 
@@ -100,9 +104,6 @@ static std::optional<Machine> machineOf(const CompileOptions &options, std::stri
 
 LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
   std::string error;
-  std::optional<Machine> machine = machineOf(options, error);
-  if (!machine)
-    return fail(kBadInput, error);
   PlanOptions planning;
   planning.deterministic = options.deterministic;
   StringRef text = options.plan;
@@ -119,7 +120,7 @@ LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
   FailureOr<Plan> plan = failure();
   {
     PhaseTimer timer(options, "plan");
-    plan = planGraph(graph, *machine, planning, exitCode);
+    plan = planGraph(graph, machine, planning, exitCode);
     if (failed(plan))
       return failure();
   }
@@ -158,6 +159,37 @@ static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
   }
 }
 
+/// A file of kernels holds nothing else, and leaves the producer to the compiler.
+LogicalResult Compilation::checkHandwritten(ModuleOp source) {
+  for (Operation &op : *source.getBody())
+    if (!isa<kernel::FuncOp>(op))
+      return op.emitError("a file of kernels holds kernel.funcs only"), fail(kBadInput);
+  WalkResult found = source.walk([](Operation *op) -> WalkResult {
+    if (!isa<kernel::ProducerOp, kernel::FeedOp>(op))
+      return WalkResult::advance();
+    return op->emitOpError("is what the compiler makes of the kernel's loads: leave it out");
+  });
+  return found.wasInterrupted() ? fail(kBadInput) : success();
+}
+
+/// The shared memory and the cluster of a kernel are there on the machine.
+LogicalResult Compilation::checkFits(kernel::FuncOp func) {
+  FailureOr<int64_t> shared = kernel::sharedBytes(func);
+  if (failed(shared))
+    return fail(kBadInput);
+  int64_t perSm = func.planValue("ctas_per_sm", 1), limit = machine.sharedLimit(perSm);
+  if (*shared > limit)
+    return func.emitError() << "needs " << *shared << " bytes of shared memory a CTA (required); with "
+                            << perSm << " a multiprocessor " << machine.name << " has " << limit
+                            << " (limit): take smaller tiles or fewer ring_stages",
+           fail(kCannotRun);
+  if (!machine.resident(func.clusterSize(), 1))
+    return func.emitError() << "needs clusters of " << func.clusterSize() << " CTAs (required); "
+                            << machine.name << " cannot hold one",
+           fail(kCannotRun);
+  return success();
+}
+
 LogicalResult Compilation::lowerToSimt(StringRef name) {
   PhaseTimer timer(options, "kernel to simt");
   MLIRContext *context = result.kernel->getContext();
@@ -165,6 +197,9 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
   storage.addPass(kernel::createKernelAssignStorage());
   if (failed(storage.run(*result.kernel)))
     return fail(kBadInput);
+  for (auto func : result.kernel->getOps<kernel::FuncOp>())
+    if (failed(checkFits(func)))
+      return failure();
   runtime::GraphSpec graph = describeKernels(*result.kernel, name);
   if (result.attn)
     describeAsInGraph(graph, *result.attn->getOps<attn::GraphOp>().begin());
@@ -234,7 +269,11 @@ LogicalResult Compilation::run(ModuleOp source) {
   auto kernels = llvm::to_vector(source.getOps<kernel::FuncOp>());
   if (graphs.empty() == kernels.empty())
     return emitError(source.getLoc()) << "expected one attn.graph or some kernel.funcs", fail(kBadInput);
-  std::string name;
+  std::string name, error;
+  std::optional<Machine> named = machineOf(options, error);
+  if (!named)
+    return fail(kBadInput, error);
+  machine = *named;
   if (!graphs.empty()) {
     if (failed(attn::verifyGraphFile(source)))
       return fail(kBadInput);
@@ -243,6 +282,8 @@ LogicalResult Compilation::run(ModuleOp source) {
     if (failed(planAndLower(*result.attn->getOps<attn::GraphOp>().begin())))
       return failure();
   } else {
+    if (failed(checkHandwritten(source)))
+      return failure();
     result.kernel = source.clone();
     name = kernels.front().getSymName();
     result.planText = "handwritten kernels: their plan is in them\n";

@@ -3,7 +3,7 @@
 // Parsing, printing and verification of the operations that hold regions.
 //
 //===----------------------------------------------------------------------===//
-#include "dialects/kernel/Kernel.h"
+#include "dialects/kernel/KernelChecks.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/Interfaces/FunctionImplementation.h"
@@ -133,36 +133,123 @@ int64_t FuncOp::planValue(StringRef key, int64_t fallback) {
   return value ? value.getInt() : fallback;
 }
 
+//===-- kernel.func: verification -----------------------------------------------===//
+
+/// Most workers of a warp, cta and grid axis: limits of the hardware, and what loops over items count to.
+static constexpr int64_t kMaxWarps = 8, kMaxCtas = 16, kMaxItems = int64_t(1) << 24;
+
+static LogicalResult verifyAxes(FuncOp func) {
+  llvm::StringSet<> names;
+  for (AxisAttr a : func.getAxes().getAsRange<AxisAttr>()) {
+    if (!names.insert(a.getName().getValue()).second)
+      return func.emitOpError("declares axis ") << a.getName() << " twice";
+    if (a.getSize() < 1)
+      return func.emitOpError("axis ")
+             << a.getName() << " has size " << a.getSize() << "; at least 1 is needed";
+    if (a.getLevel() != Level::Grid && !llvm::isPowerOf2_64(a.getSize()))
+      return func.emitOpError("axis ")
+             << a.getName() << " has size " << a.getSize() << "; powers of two are possible";
+    if (a.getLevel() == Level::Grid && a.getSize() > kMaxItems)
+      return func.emitOpError("axis ")
+             << a.getName() << " has " << a.getSize() << " items; up to " << kMaxItems << " are possible";
+    // Before they are multiplied: products must not overflow.
+    if (a.getLevel() == Level::Cta && a.getSize() > kMaxCtas)
+      return func.emitOpError("has ") << a.getSize() << " CTAs a cluster; 16 are the most";
+    if (a.getLevel() == Level::Warp && a.getSize() > kMaxWarps)
+      return func.emitOpError("has ") << a.getSize() << " consumer warps; 4 or 8 are possible";
+  }
+  if (func.clusterSize() > kMaxCtas)
+    return func.emitOpError("has ") << func.clusterSize() << " CTAs a cluster; 16 are the most";
+  int64_t warps = func.consumerWarps();
+  if (warps != 4 && warps != 8)
+    return func.emitOpError("has ") << warps << " consumer warps; 4 or 8 are possible";
+  return success();
+}
+
+namespace {
+struct PlanKey {
+  StringRef name;
+  int64_t least, most;
+};
+} // namespace
+
+static LogicalResult verifyPlan(FuncOp func) {
+  // How deep the ring may be is up to the layout of shared memory.
+  static const PlanKey known[] = {{"ring_stages", INT64_MIN, INT64_MAX},
+                                  {"tile_columns", 0, 1 << 20},
+                                  {"ctas_per_sm", 1, 32},
+                                  {"pdl", 0, 1}};
+  for (NamedAttribute a : func.getPlan()) {
+    const PlanKey *key = llvm::find_if(known, [&](const PlanKey &k) { return k.name == a.getName(); });
+    if (key == std::end(known))
+      return func.emitOpError("has an unknown plan key '")
+             << a.getName().getValue() << "'; known are ring_stages, tile_columns, ctas_per_sm and pdl";
+    auto value = dyn_cast<IntegerAttr>(a.getValue());
+    if (!value || !value.getType().isInteger(64))
+      return func.emitOpError("plan key '") << key->name << "' needs an integer, not " << a.getValue();
+    if (value.getInt() < key->least || value.getInt() > key->most)
+      return func.emitOpError("plan key '") << key->name << "' is " << value.getInt() << "; " << key->least
+                                            << " to " << key->most << " are possible";
+  }
+  return success();
+}
+
+static LogicalResult verifyArgument(FuncOp func, Type type) {
+  if (auto cache = dyn_cast<CacheType>(type)) {
+    Type e = cache.getElementType();
+    if (cache.getHeads() < 1 || cache.getHeads() > kMaxItems || cache.getDim() < 1 || cache.getDim() > 1024 ||
+        (!e.isF16() && !e.isBF16()))
+      return func.emitOpError(
+                 "takes caches of f16 or bf16 with at least one head of 1 to 1024 elements, not ")
+             << type;
+    return success();
+  }
+  auto memory = dyn_cast<MemRefType>(type);
+  if (!memory || !memory.hasStaticShape() || !memory.getLayout().isIdentity())
+    return func.emitOpError("takes memrefs of static shape and !kernel.cache, not ") << type;
+  Type e = memory.getElementType();
+  if (!e.isF16() && !e.isBF16() && !e.isF32() && !e.isSignlessInteger(32) && !e.isSignlessInteger(64))
+    return func.emitOpError("takes memory of f16, bf16, f32, i32 and i64, not ") << type;
+  return checkShape(func, memory.getShape(), kMaxElements);
+}
+
+/// Nobody orders the clusters of a kernel: what one writes another cannot read, under whatever name.
+static LogicalResult verifyArgumentUses(FuncOp func) {
+  llvm::StringSet<> names;
+  for (BlockArgument arg : func.getArguments()) {
+    auto name = func.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kNameAttr);
+    if (name && !names.insert(name.getValue()).second)
+      return func.emitOpError("has two arguments with the name ") << name;
+    auto isWrite = [](Operation *op) { return isa<WriteOp>(op); };
+    auto write = llvm::find_if(arg.getUsers(), isWrite);
+    if (write != arg.user_end() && !llvm::all_of(arg.getUsers(), isWrite))
+      return write->emitOpError(
+          "writes memory that this kernel also reads: other CTAs may read before or after; "
+          "write to another tensor, or read in a kernel of its own");
+  }
+  return success();
+}
+
 LogicalResult FuncOp::verify() {
   if (getFunctionType().getNumResults())
     return emitOpError("returns nothing: results are memory that it writes");
-  llvm::StringSet<> names;
-  for (AxisAttr a : getAxes().getAsRange<AxisAttr>()) {
-    if (!names.insert(a.getName().getValue()).second)
-      return emitOpError("declares axis ") << a.getName() << " twice";
-    if (a.getSize() < 1)
-      return emitOpError("axis ") << a.getName() << " has size " << a.getSize() << "; at least 1 is needed";
-    if (a.getLevel() != Level::Grid && !llvm::isPowerOf2_64(a.getSize()))
-      return emitOpError("axis ") << a.getName() << " has size " << a.getSize()
-                                  << "; powers of two are possible";
-  }
-  if (clusterSize() > 16)
-    return emitOpError("has ") << clusterSize() << " CTAs a cluster; 16 are the most";
-  int64_t warps = consumerWarps();
-  if (warps != 4 && warps != 8)
-    return emitOpError("has ") << warps << " consumer warps; 4 or 8 are possible";
-  static const StringRef known[] = {"ring_stages", "tile_columns", "ctas_per_sm", "pdl"};
-  for (NamedAttribute a : getPlan())
-    if (!llvm::is_contained(known, a.getName().getValue()))
-      return emitOpError("has an unknown plan key '")
-             << a.getName().getValue() << "'; known are ring_stages, tile_columns, ctas_per_sm and pdl";
-  for (Type t : getArgumentTypes()) {
-    auto memory = dyn_cast<MemRefType>(t);
-    if (isa<CacheType>(t) || (memory && memory.hasStaticShape() && memory.getLayout().isIdentity()))
-      continue;
-    return emitOpError("takes memrefs of static shape and !kernel.cache, not ") << t;
-  }
+  if (failed(verifyAxes(*this)) || failed(verifyPlan(*this)))
+    return failure();
+  for (Type t : getArgumentTypes())
+    if (failed(verifyArgument(*this, t)))
+      return failure();
   return success();
+}
+
+LogicalResult FuncOp::verifyRegions() {
+  if (!getBody().hasOneBlock() || getBody().front().empty() || !isa<ReturnOp>(getBody().front().back()))
+    return emitOpError("needs one block that ends with kernel.return");
+  WalkResult foreign = getBody().walk([&](Operation *op) -> WalkResult {
+    if (op->getDialect() == getOperation()->getDialect() && !isa<FuncOp>(op))
+      return WalkResult::advance();
+    return op->emitOpError("cannot stand in a kernel.func");
+  });
+  return failure(foreign.wasInterrupted() || failed(verifyArgumentUses(*this)));
 }
 
 //===-- kernel.for_items -------------------------------------------------------===//

@@ -124,6 +124,7 @@ def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> 
   let regions = (region AnyRegion:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
+  let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
     ::llvm::ArrayRef<::mlir::Type> getArgumentTypes() { return getFunctionType().getInputs(); }
     ::llvm::ArrayRef<::mlir::Type> getResultTypes() { return getFunctionType().getResults(); }
@@ -214,7 +215,7 @@ def Kernel_RmsNormOp : Kernel_Op<"rms_norm", [MemoryEffects<[MemRead]>]> {
   let hasVerifier = 1;
 }
 def Kernel_MatmulOp : Kernel_Op<"matmul", [Pure]> {
-  let summary = "stream [rows, columns] times x [columns]; sums in `slots` slots merged by a tree (docs/design.md)";
+  let summary = "stream [rows, columns] times x [columns]; sums in `slots` slots merged by a tree (docs/design.md); x in f32 is rounded to the weights' type";
   let arguments = (ins Kernel_Stream:$weights, Kernel_Tile:$x, I64Attr:$slots);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$weights `,` $x `slots` $slots attr-dict `:` type($weights) `,` type($x) `->` type($result)";

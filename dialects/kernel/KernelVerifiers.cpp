@@ -1,163 +1,92 @@
 //===- KernelVerifiers.cpp - What each operation needs of its operands --------===//
 //
 // A value whose state does not fit is an error that names the exchange which
-// would make it fit.
+// would make it fit. Results say no more than what their operation gives.
 //
 //===----------------------------------------------------------------------===//
-#include "dialects/kernel/Kernel.h"
+#include "dialects/kernel/KernelChecks.h"
 #include <cmath>
 
 using namespace mlir;
 using namespace cfc::kernel;
-
-static std::string describe(StateAttr s) {
-  if (s.isPartial())
-    return ("a partial " + stringifyStateKind(s.getKind())).str();
-  return "split over dimension " + std::to_string(s.getDim());
-}
-
-/// `value` must be whole in each worker of every axis.
-static LogicalResult needsReplicated(Operation *op, Value value, StringRef what) {
-  auto func = op->getParentOfType<FuncOp>();
-  for (StateAttr s : cast<TileType>(value.getType()).getStates()) {
-    StringRef name = s.getAxis().getValue();
-    AxisAttr axis = func ? func.axis(name) : AxisAttr();
-    StringRef exchange = axis && axis.getLevel() == Level::Grid ? "finish"
-                         : s.isPartial()                         ? "exchange reduce"
-                                                                 : "exchange gather";
-    return op->emitOpError("needs ") << what << " replicated over `" << name << "`; it is " << describe(s)
-                                     << ": insert `kernel." << exchange << " … over " << name << "`";
-  }
-  return success();
-}
-
-/// Every split divides its dimension, every axis exists at the cta level (grid sums apart).
-static LogicalResult checkStates(Operation *op, ArrayRef<int64_t> shape, ArrayRef<StateAttr> states) {
-  auto func = op->getParentOfType<FuncOp>();
-  SmallVector<int64_t> part(shape);
-  for (StateAttr s : states) {
-    AxisAttr axis = func ? func.axis(s.getAxis().getValue()) : AxisAttr();
-    if (!axis)
-      return op->emitOpError("names an unknown axis ") << s.getAxis();
-    if (axis.getLevel() == Level::Grid && s.getKind() != StateKind::Sum)
-      return op->emitOpError("has a value that is ") << describe(s) << " over the grid axis " << s.getAxis()
-                                                     << "; only partial(sum) is possible there";
-    if (axis.getLevel() == Level::Warp)
-      return op->emitOpError("distributes a value over the warp axis ")
-             << s.getAxis() << "; warps share their CTA's tiles";
-    if (s.isPartial())
-      continue;
-    if (s.getDim() < 0 || s.getDim() >= (int64_t)part.size())
-      return op->emitOpError("splits dimension ") << s.getDim() << " of a value of rank " << part.size();
-    int64_t &extent = part[s.getDim()];
-    if (extent % axis.getSize())
-      return op->emitOpError("splits ") << extent << " elements over the " << axis.getSize() << " workers of "
-                                        << s.getAxis() << "; that does not divide";
-    extent /= axis.getSize();
-  }
-  return success();
-}
-
-static LogicalResult checkTile(Operation *op, Type type) {
-  auto tile = cast<TileType>(type);
-  Type e = tile.getElementType();
-  if (!e.isF16() && !e.isBF16() && !e.isF32())
-    return op->emitOpError("has a tile of ") << e << "; f16, bf16 and f32 are possible";
-  return checkStates(op, tile.getShape(), tile.getStates());
-}
-
-static bool isFloatMemory(Value memory) {
-  return isa<FloatType>(cast<MemRefType>(memory.getType()).getElementType());
-}
-
-LogicalResult ReadOp::verify() {
-  TileType tile = getResult().getType();
-  if (!isFloatMemory(getMemory()))
-    return emitOpError("reads floating-point memory");
-  if (!getItem() && tile.getNumElements() > cast<MemRefType>(getMemory().getType()).getNumElements())
-    return emitOpError("reads ") << tile.getNumElements() << " elements of " << getMemory().getType();
-  for (StateAttr s : tile.getStates())
-    if (s.isPartial() || s.getDim() != 0)
-      return emitOpError("gives a tile that is replicated or split over dimension 0");
-  return checkTile(*this, tile);
-}
-
-LogicalResult WriteOp::verify() {
-  if (!isFloatMemory(getMemory()))
-    return emitOpError("writes floating-point memory");
-  for (StateAttr s : getTile().getType().getStates()) {
-    if (s.isPartial())
-      return needsReplicated(*this, getTile(), "the tile");
-    if (s.getDim() != 0)
-      return emitOpError("writes a tile that is replicated or split over dimension 0");
-  }
-  return checkTile(*this, getTile().getType());
-}
-
-LogicalResult LoadOp::verify() {
-  if (getRows().size() != getWeights().size())
-    return emitOpError("has ") << getWeights().size() << " weights and " << getRows().size() << " row counts";
-  StreamType stream = getResult().getType();
-  if (stream.getShape().size() != 2)
-    return emitOpError("gives a stream [rows, columns]");
-  int64_t rows = 0;
-  for (auto [weight, n] : llvm::zip(getWeights(), getRows())) {
-    auto memory = cast<MemRefType>(weight.getType());
-    if (memory.getRank() != 2 || memory.getElementType() != stream.getElementType())
-      return emitOpError("streams matrices of ") << stream.getElementType() << ", not " << memory;
-    if (memory.getDimSize(1) % 8)
-      return emitOpError("streams rows of ")
-             << memory.getDimSize(1) << " columns; multiples of 8 (16 bytes) are possible";
-    if (!getColumns() && memory.getDimSize(1) != stream.getShape()[1])
-      return emitOpError("streams rows of ") << stream.getShape()[1] << " columns of " << memory;
-    rows += n;
-  }
-  if (!stream.getElementType().isF16() && !stream.getElementType().isBF16())
-    return emitOpError("streams f16 or bf16, not ") << stream.getElementType();
-  if (rows != stream.getShape()[0])
-    return emitOpError("stacks ") << rows << " rows into a stream of " << stream.getShape()[0];
-  if (getColumns() && !getItem())
-    return emitOpError("takes columns of an item: give `at %item`");
-  if (!getResult().hasOneUse())
-    return emitOpError("gives a stream that must be used exactly once");
-  return checkStates(*this, stream.getShape(), stream.getStates());
-}
-
-LogicalResult LoadCacheOp::verify() {
-  auto cache = cast<CacheType>(getCache().getType());
-  KvStreamType stream = getResult().getType();
-  if (cache.getDim() != stream.getDim() || cache.getElementType() != stream.getElementType())
-    return emitOpError("gives ") << stream << " of " << cache;
-  if (cache.getDim() % 16 || cache.getDim() < 16 || cache.getDim() > 256)
-    return emitOpError("has a head dimension of ")
-           << cache.getDim() << "; multiples of 16 up to 256 are possible";
-  if (!getResult().hasOneUse())
-    return emitOpError("gives a stream that must be used exactly once");
-  for (StateAttr s : stream.getStates())
-    if (s.isPartial() || s.getDim() != 0)
-      return emitOpError("splits tokens over dimension 0");
-  return success();
-}
-
-LogicalResult AppendOp::verify() {
-  auto cache = cast<CacheType>(getCache().getType());
-  for (Value x : {getK(), getV()}) {
-    if (cast<TileType>(x.getType()).getNumElements() != cache.getDim())
-      return emitOpError("stores rows of ") << cache.getDim() << " elements, not " << x.getType();
-    if (failed(needsReplicated(*this, x, "its row")))
-      return failure();
-  }
-  return success();
-}
 
 LogicalResult RmsNormOp::verify() {
   if (!(getEps().convertToDouble() > 0))
     return emitOpError("needs eps > 0");
   if (getX().getType().getNumElements() != getResult().getType().getNumElements())
     return emitOpError("keeps its shape");
-  if (failed(checkTile(*this, getResult().getType())))
+  if (failed(checkFloatMemory(*this, getGain(), "scales by")))
     return failure();
-  return needsReplicated(*this, getX(), "%x");
+  if (auto gain = cast<MemRefType>(getGain().getType());
+      gain.getNumElements() < getX().getType().getNumElements())
+    return emitOpError("scales ") << getX().getType() << " by a gain of " << gain.getNumElements()
+                                  << " elements";
+  if (failed(needsReplicated(*this, getX(), "%x")))
+    return failure();
+  return givesReplicated(*this, getResult().getType(), "its result");
+}
+
+/// Streams arrive where the producer can follow: it does not know which CTA finishes a sum.
+static LogicalResult checkStreamUse(Operation *op, Value stream) {
+  if (!stream.getDefiningOp() || !isa<LoadOp, LoadCacheOp>(stream.getDefiningOp()))
+    return op->emitOpError("takes a stream that no load gives");
+  if (op->getParentOfType<FinishOp>())
+    return op->emitOpError(
+        "cannot stand in kernel.finish: streams are fed before it is known which CTA finishes");
+  return success();
+}
+
+/// Axes that `states` split dimension `dim` over, from the outermost.
+static SmallVector<StringAttr> splitsOf(ArrayRef<StateAttr> states, int64_t dim) {
+  SmallVector<StringAttr> axes;
+  for (StateAttr s : states)
+    if (!s.isPartial() && s.getDim() == dim)
+      axes.push_back(s.getAxis());
+  return axes;
+}
+
+/// A matmul's result has only the states that its weights give it: rows split in the same order, columns as
+/// summands; and is a summand over the items where its loop says so.
+static LogicalResult checkProduct(MatmulOp op) {
+  StreamType w = op.getWeights().getType();
+  TileType y = op.getResult().getType();
+  auto func = op->getParentOfType<FuncOp>();
+  auto items = op->getParentOfType<ForItemsOp>();
+  for (StateAttr s : y.getStates()) {
+    StringRef name = s.getAxis().getValue();
+    if (func && func.axis(name).getLevel() == Level::Grid) {
+      if (!items || items.getAxis() != name)
+        return op.emitOpError("gives ")
+               << describe(s) << " over `" << name << "` outside of kernel.for_items over it";
+      continue;
+    }
+    std::optional<StateAttr> ws = stateOver(w.getStates(), name);
+    if (!ws)
+      return op.emitOpError("gives a whole result to every worker of `")
+             << name << "`, whose weights are whole; its type says " << describe(s);
+    if (!s.isPartial() && s.getDim() != 0)
+      return op.emitOpError("gives a result that is split over dimension 0, not ") << s.getDim();
+  }
+  auto load = op.getWeights().getDefiningOp<LoadOp>();
+  if (load.getColumns() && items && !stateOver(y.getStates(), items.getAxis()))
+    return op.emitOpError("takes columns of an item of `")
+           << items.getAxis() << "`: its result is partial(sum) there";
+  if (splitsOf(w.getStates(), 0) != splitsOf(y.getStates(), 0))
+    return op.emitOpError("splits rows in an order of axes that its result does not have");
+  return success();
+}
+
+/// %x is whole, or split as the weights' columns are over the outermost of their axes.
+static LogicalResult checkFactor(MatmulOp op) {
+  TileType x = op.getX().getType();
+  SmallVector<StringAttr> columns = splitsOf(op.getWeights().getType().getStates(), 1);
+  for (auto [i, s] : llvm::enumerate(x.getStates())) {
+    if (s.isPartial() || !llvm::is_contained(columns, s.getAxis()))
+      return needsReplicated(op, op.getX(), "%x");
+    if (s.getDim() != 0 || columns[i] != s.getAxis())
+      return op.emitOpError("needs %x split over dimension 0 in the order of axes that splits the columns");
+  }
+  return checkPairs(op, op.getX(), "%x");
 }
 
 LogicalResult MatmulOp::verify() {
@@ -181,17 +110,19 @@ LogicalResult MatmulOp::verify() {
     if (s.getDim() == 0 && xs)
       return needsReplicated(*this, getX(), "%x");
   }
-  for (StateAttr s : x.getStates())
-    if (!stateOver(w.getStates(), s.getAxis().getValue()))
-      return needsReplicated(*this, getX(), "%x");
-  return success();
+  if (failed(checkStreamUse(*this, getWeights())) || failed(checkProduct(*this)))
+    return failure();
+  return checkFactor(*this);
 }
 
 LogicalResult ExtractOp::verify() {
   TileType from = getTile().getType(), to = getResult().getType();
-  if (getFrom() < 0 || (int64_t)getFrom() + to.getNumElements() > from.getNumElements())
+  if (failed(givesReplicated(*this, to, "its view")))
+    return failure();
+  int64_t first = getFrom();
+  if (first < 0 || first > from.getNumElements() - to.getNumElements())
     return emitOpError("takes elements ")
-           << getFrom() << " to " << getFrom() + to.getNumElements() << " of " << from.getNumElements();
+           << first << " on, " << to.getNumElements() << " of them, of " << from.getNumElements();
   if (from.getElementType() != to.getElementType())
     return emitOpError("keeps the element type");
   return needsReplicated(*this, getTile(), "the tile");
@@ -199,12 +130,19 @@ LogicalResult ExtractOp::verify() {
 
 LogicalResult RopeOp::verify() {
   auto table = cast<MemRefType>(getTable().getType());
+  if (failed(checkFloatMemory(*this, getTable(), "rotates by")) ||
+      failed(checkNumber(*this, getPosition(), 32, "the position")))
+    return failure();
   if (table.getRank() != 2 || table.getDimSize(1) % 2)
     return emitOpError("needs a table [positions, dim] with an even dim, not ") << table;
   if (getX().getType().getNumElements() % table.getDimSize(1))
     return emitOpError("rotates heads of ")
            << table.getDimSize(1) << " elements; " << getX().getType() << " is no multiple";
-  return needsReplicated(*this, getX(), "%x");
+  if (getX().getType().getNumElements() != getResult().getType().getNumElements())
+    return emitOpError("keeps its shape");
+  if (failed(needsReplicated(*this, getX(), "%x")))
+    return failure();
+  return givesReplicated(*this, getResult().getType(), "its result");
 }
 
 /// A tile [heads, dim + 2] of f32.
@@ -212,7 +150,7 @@ static LogicalResult checkSoftmax(Operation *op, Type type) {
   auto tile = cast<TileType>(type);
   if (tile.getShape().size() != 2 || tile.getShape()[1] < 18 || !tile.getElementType().isF32())
     return op->emitOpError("needs an online softmax tile<heads x (dim + 2) x f32>, not ") << type;
-  return success();
+  return checkTile(op, type);
 }
 
 LogicalResult AttendOp::verify() {
@@ -228,28 +166,52 @@ LogicalResult AttendOp::verify() {
     return emitOpError("has ") << heads << " query heads for one KV head; up to 8 are possible";
   if (!std::isfinite(getScale().convertToDouble()))
     return emitOpError("needs a finite scale");
+  if (failed(checkStreamUse(*this, getKv())))
+    return failure();
+  for (StateAttr s : state.getStates())
+    if (!stateOver(kv.getStates(), s.getAxis().getValue()))
+      return emitOpError("gives a whole softmax to every worker of `")
+             << s.getAxis().getValue() << "`, who attend to the same tokens; its type says " << describe(s);
   for (StateAttr s : kv.getStates()) {
     auto over = stateOver(state.getStates(), s.getAxis().getValue());
     if (!over || over->getKind() != StateKind::Softmax)
       return emitOpError("attends to tokens split over `")
              << s.getAxis().getValue() << "`: its result is partial(softmax) there";
   }
-  return success();
+  return checkPairs(*this, getQ(), "%q");
 }
 
+/// Heads that fit in the scratch of attend_new: one score each.
+static constexpr int64_t kMaxNewHeads = 256;
+
 LogicalResult AttendNewOp::verify() {
-  if (failed(checkSoftmax(*this, getState().getType())))
+  TileType state = getState().getType();
+  if (failed(checkSoftmax(*this, state)) || failed(checkNumber(*this, getSlot(), 64, "the slot")))
     return failure();
   for (Value x : {getState(), getQ(), getK(), getV()})
     if (failed(needsReplicated(*this, x, "its operands")))
       return failure();
+  int64_t heads = state.getShape()[0], dim = state.getShape()[1] - 2;
+  auto holds = [](Value tile, int64_t n) { return cast<TileType>(tile.getType()).getNumElements() == n; };
+  if (!holds(getQ(), heads * dim) || !holds(getK(), dim) || !holds(getV(), dim) ||
+      getResult().getType() != state)
+    return emitOpError("merges a key and a value of ")
+           << dim << " elements into " << state << ": the shapes do not fit";
+  if (heads > kMaxNewHeads)
+    return emitOpError("has ") << heads << " heads; up to " << kMaxNewHeads << " are possible";
   return success();
 }
 
 LogicalResult NormalizeOp::verify() {
-  if (failed(checkSoftmax(*this, getState().getType())))
+  TileType state = getState().getType();
+  if (failed(checkSoftmax(*this, state)) || failed(needsReplicated(*this, getState(), "the softmax")))
     return failure();
-  return needsReplicated(*this, getState(), "the softmax");
+  int64_t heads = state.getShape()[0], dim = state.getShape()[1] - 2;
+  if (getResult().getType().getNumElements() != heads * dim || getLse().getType().getNumElements() != heads)
+    return emitOpError("gives ") << heads * dim << " elements and " << heads << " of lse";
+  if (failed(givesReplicated(*this, getResult().getType(), "its result")))
+    return failure();
+  return givesReplicated(*this, getLse().getType(), "its lse");
 }
 
 LogicalResult ElementwiseOp::verify() {
@@ -261,13 +223,16 @@ LogicalResult ElementwiseOp::verify() {
   for (StateAttr s : a.getStates())
     if (s.isPartial())
       return needsReplicated(*this, getA(), "its operands");
-  return success();
+  return checkTile(*this, r);
 }
 
 LogicalResult CastOp::verify() {
   TileType a = getTile().getType(), r = getResult().getType();
   if (a.getShape() != r.getShape() || a.getStates() != r.getStates())
     return emitOpError("changes the element type only");
+  for (StateAttr s : a.getStates())
+    if (s.getKind() == StateKind::Softmax && !r.getElementType().isF32())
+      return emitOpError("cannot round a partial softmax: its summands are f32");
   return checkTile(*this, r);
 }
 
@@ -284,7 +249,11 @@ LogicalResult FoldOp::verify() {
       return emitOpError("folds a tile split over `") << s.getAxis().getValue() << "`: its result is partial("
                                                       << stringifyStateKind(want) << ") there";
   }
-  return success();
+  for (StateAttr s : r.getStates())
+    if (!stateOver(a.getStates(), s.getAxis().getValue()))
+      return emitOpError("gives the whole result to every worker of `")
+             << s.getAxis().getValue() << "`, whose tile is whole; its type says " << describe(s);
+  return checkTile(*this, r);
 }
 
 LogicalResult ExchangeOp::verify() {
@@ -317,11 +286,16 @@ LogicalResult ExchangeOp::verify() {
       return emitOpError("gathers the innermost split first: `")
              << from.getStates().back().getAxis().getValue() << "`";
   }
+  if (state->getKind() == StateKind::Softmax && failed(checkSoftmax(*this, from)))
+    return failure();
   if (reduce && from.getStates().size() > 1 &&
       llvm::any_of(to.getStates(), [](StateAttr s) { return !s.isPartial(); }))
     return emitOpError("reduces a value that is split over another axis; gather it first");
   if (getAlgorithm() == Algorithm::Bulk) {
-    int64_t bytes = from.getNumElements() * from.getElementBytes() / (reduce ? 1 : axis.getSize());
+    int64_t bytes = from.getNumElements() * from.getElementBytes();
+    for (StateAttr s : from.getStates())
+      if (!s.isPartial())
+        bytes /= func.axis(s.getAxis().getValue()).getSize();
     if (bytes % 16)
       return emitOpError("sends parts of ") << bytes << " bytes; bulk copies need multiples of 16";
   }
@@ -351,6 +325,8 @@ LogicalResult FinishOp::verify() {
              << ": insert `kernel.exchange reduce … over " << s.getAxis().getValue() << "`";
   auto want = TileType::get(getContext(), tile.getShape(), tile.getElementType(),
                             withoutAxis(tile.getStates(), getAxis()));
+  if (failed(checkTile(*this, tile)))
+    return failure();
   if (getBody().getNumArguments() != 1 || getBody().getArgument(0).getType() != want)
     return emitOpError("has one block argument, ") << want;
   return success();

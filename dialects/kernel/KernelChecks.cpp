@@ -1,0 +1,115 @@
+//===- KernelChecks.cpp - What verifiers of the kernel dialect share --------===//
+#include "dialects/kernel/KernelChecks.h"
+
+using namespace mlir;
+using namespace cfc::kernel;
+
+std::string cfc::kernel::describe(StateAttr s) {
+  if (s.isPartial())
+    return ("a partial " + stringifyStateKind(s.getKind())).str();
+  return "split over dimension " + std::to_string(s.getDim());
+}
+
+LogicalResult cfc::kernel::needsReplicated(Operation *op, Value value, StringRef what) {
+  auto func = op->getParentOfType<FuncOp>();
+  for (StateAttr s : cast<TileType>(value.getType()).getStates()) {
+    StringRef name = s.getAxis().getValue();
+    AxisAttr axis = func ? func.axis(name) : AxisAttr();
+    StringRef exchange = axis && axis.getLevel() == Level::Grid ? "finish"
+                         : s.isPartial()                        ? "exchange reduce"
+                                                                : "exchange gather";
+    return op->emitOpError("needs ") << what << " replicated over `" << name << "`; it is " << describe(s)
+                                     << ": insert `kernel." << exchange << " … over " << name << "`";
+  }
+  return success();
+}
+
+LogicalResult cfc::kernel::givesReplicated(Operation *op, Type type, StringRef what) {
+  for (StateAttr s : cast<TileType>(type).getStates())
+    return op->emitOpError("gives ") << what << " whole to every worker of `" << s.getAxis().getValue()
+                                     << "`; its type says " << describe(s);
+  return checkTile(op, type);
+}
+
+LogicalResult cfc::kernel::checkShape(Operation *op, ArrayRef<int64_t> shape, int64_t most) {
+  int64_t elements = 1;
+  for (int64_t d : shape) {
+    if (d < 1)
+      return op->emitOpError("has an extent of ") << d << "; at least 1 is needed";
+    if (d > most / elements)
+      return op->emitOpError("has a value of more than ") << most << " elements";
+    elements *= d;
+  }
+  return success();
+}
+
+LogicalResult cfc::kernel::checkStates(Operation *op, ArrayRef<int64_t> shape, ArrayRef<StateAttr> states) {
+  auto func = op->getParentOfType<FuncOp>();
+  SmallVector<int64_t> part(shape);
+  for (auto [i, s] : llvm::enumerate(states)) {
+    AxisAttr axis = func ? func.axis(s.getAxis().getValue()) : AxisAttr();
+    if (!axis)
+      return op->emitOpError("names an unknown axis ") << s.getAxis();
+    if (stateOver(states.take_front(i), s.getAxis().getValue()))
+      return op->emitOpError("has two states over the axis ") << s.getAxis();
+    if (axis.getLevel() == Level::Grid && s.getKind() != StateKind::Sum)
+      return op->emitOpError("has a value that is ") << describe(s) << " over the grid axis " << s.getAxis()
+                                                     << "; only partial(sum) is possible there";
+    if (axis.getLevel() == Level::Warp)
+      return op->emitOpError("distributes a value over the warp axis ")
+             << s.getAxis() << "; warps share their CTA's tiles";
+    if (s.isPartial())
+      continue;
+    if (s.getDim() < 0 || s.getDim() >= (int64_t)part.size())
+      return op->emitOpError("splits dimension ") << s.getDim() << " of a value of rank " << part.size();
+    int64_t &extent = part[s.getDim()];
+    if (extent % axis.getSize())
+      return op->emitOpError("splits ") << extent << " elements over the " << axis.getSize() << " workers of "
+                                        << s.getAxis() << "; that does not divide";
+    extent /= axis.getSize();
+  }
+  return success();
+}
+
+LogicalResult cfc::kernel::checkTile(Operation *op, Type type) {
+  auto tile = cast<TileType>(type);
+  Type e = tile.getElementType();
+  if (!e.isF16() && !e.isBF16() && !e.isF32())
+    return op->emitOpError("has a tile of ") << e << "; f16, bf16 and f32 are possible";
+  if (failed(checkShape(op, tile.getShape(), kMaxIndexed / 16)))
+    return failure();
+  return checkStates(op, tile.getShape(), tile.getStates());
+}
+
+LogicalResult cfc::kernel::checkFloatMemory(Operation *op, Value memory, StringRef what) {
+  auto type = cast<MemRefType>(memory.getType());
+  if (!isa<FloatType>(type.getElementType()))
+    return op->emitOpError(what) << " floating-point memory, not " << type;
+  return checkShape(op, type.getShape(), kMaxIndexed);
+}
+
+LogicalResult cfc::kernel::checkNumber(Operation *op, Value memory, unsigned bits, StringRef what) {
+  auto type = cast<MemRefType>(memory.getType());
+  if (!type.getElementType().isInteger(bits))
+    return op->emitOpError("needs ") << what << " in memory of i" << bits << ", not " << type;
+  return success();
+}
+
+int64_t cfc::kernel::itemsOf(Value item) {
+  auto argument = dyn_cast_or_null<BlockArgument>(item);
+  auto loop = argument ? dyn_cast<ForItemsOp>(argument.getOwner()->getParentOp()) : ForItemsOp();
+  auto func = loop ? loop->getParentOfType<FuncOp>() : FuncOp();
+  AxisAttr axis = func ? func.axis(loop.getAxis()) : AxisAttr();
+  return axis ? axis.getSize() : 1;
+}
+
+LogicalResult cfc::kernel::checkPairs(Operation *op, Value tile, StringRef what) {
+  unsigned bytes = cast<TileType>(tile.getType()).getElementBytes();
+  int64_t from = 0;
+  for (Value v = tile; auto extract = v.getDefiningOp<ExtractOp>(); v = extract.getTile())
+    from += extract.getFrom();
+  if (bytes == 2 && from % 2)
+    return op->emitOpError("reads ") << what << " in pairs; it begins at element " << from
+                                     << " of its tile, an even one is needed";
+  return success();
+}

@@ -1,0 +1,145 @@
+//===- KernelMemoryVerifiers.cpp - What operations need of their memory -----===//
+//
+// Tiles and streams in global memory: what can be addressed, what stays inside,
+// and what does not race with other clusters.
+//
+//===----------------------------------------------------------------------===//
+#include "dialects/kernel/KernelChecks.h"
+
+using namespace mlir;
+using namespace cfc::kernel;
+
+/// Items times elements of a tile must be indexed by i32.
+static LogicalResult checkReach(Operation *op, Value item, int64_t elements) {
+  if (elements > kMaxIndexed / itemsOf(item))
+    return op->emitOpError("reaches past element ") << kMaxIndexed << " of its memory";
+  return success();
+}
+
+LogicalResult ReadOp::verify() {
+  TileType tile = getResult().getType();
+  if (failed(checkFloatMemory(*this, getMemory(), "reads")) || failed(checkTile(*this, tile)))
+    return failure();
+  if (!getItem() && tile.getNumElements() > cast<MemRefType>(getMemory().getType()).getNumElements())
+    return emitOpError("reads ") << tile.getNumElements() << " elements of " << getMemory().getType();
+  for (StateAttr s : tile.getStates())
+    if (s.isPartial() || s.getDim() != 0)
+      return emitOpError("gives a tile that is replicated or split over dimension 0");
+  return checkReach(*this, getItem(), tile.getNumElements());
+}
+
+LogicalResult WriteOp::verify() {
+  TileType tile = getTile().getType();
+  if (failed(checkFloatMemory(*this, getMemory(), "writes")) || failed(checkTile(*this, tile)))
+    return failure();
+  for (StateAttr s : tile.getStates()) {
+    if (s.isPartial())
+      return needsReplicated(*this, getTile(), "the tile");
+    if (s.getDim() != 0)
+      return emitOpError("writes a tile that is replicated or split over dimension 0");
+  }
+  auto items = (*this)->getParentOfType<ForItemsOp>();
+  bool finishes = (*this)->getParentOfType<FinishOp>() != nullptr;
+  if (finishes && getItem())
+    return emitOpError("in kernel.finish writes the sum over all items: leave out `at`");
+  if (items && !finishes && !getItem() && itemsOf(items.getItem()) > 1)
+    return emitOpError("would write every item to the same elements: give `at %item`");
+  return checkReach(*this, getItem(), tile.getNumElements());
+}
+
+/// Columns [item * c, item * c + c) of every weight.
+static LogicalResult checkColumns(LoadOp op) {
+  int64_t columns = op.getResult().getType().getShape()[1], items = itemsOf(op.getItem());
+  if (!op.getItem())
+    return op.emitOpError("takes columns of an item: give `at %item`");
+  for (Value weight : op.getWeights())
+    if (auto type = cast<MemRefType>(weight.getType()); items * columns > type.getDimSize(1))
+      return op.emitOpError("takes ") << columns << " columns for each of " << items << " items; " << type
+                                      << " has " << type.getDimSize(1);
+  return success();
+}
+
+LogicalResult LoadOp::verify() {
+  if (getRows().size() != getWeights().size())
+    return emitOpError("has ") << getWeights().size() << " weights and " << getRows().size() << " row counts";
+  StreamType stream = getResult().getType();
+  if (stream.getShape().size() != 2)
+    return emitOpError("gives a stream [rows, columns]");
+  if (failed(checkShape(*this, stream.getShape(), kMaxElements)))
+    return failure();
+  if (!stream.getElementType().isF16() && !stream.getElementType().isBF16())
+    return emitOpError("streams f16 or bf16, not ") << stream.getElementType();
+  int64_t rows = 0;
+  for (auto [weight, n] : llvm::zip(getWeights(), getRows())) {
+    auto memory = cast<MemRefType>(weight.getType());
+    if (memory.getRank() != 2 || memory.getElementType() != stream.getElementType())
+      return emitOpError("streams matrices of ") << stream.getElementType() << ", not " << memory;
+    if (memory.getDimSize(1) % 8)
+      return emitOpError("streams rows of ")
+             << memory.getDimSize(1) << " columns; multiples of 8 (16 bytes) are possible";
+    if (!getColumns() && memory.getDimSize(1) != stream.getShape()[1])
+      return emitOpError("streams rows of ") << stream.getShape()[1] << " columns of " << memory;
+    if (n < 1)
+      return emitOpError("takes ") << n << " rows of " << memory << "; at least 1 is needed";
+    rows = n > kMaxIndexed ? kMaxIndexed : std::min(rows + n, kMaxIndexed);
+    if (failed(checkReach(*this, getItem(), n)))
+      return failure();
+  }
+  if (stream.getShape()[1] % 8)
+    return emitOpError("streams ") << stream.getShape()[1]
+                                   << " columns; multiples of 8 (16 bytes) are possible";
+  if (stream.getShape()[1] > kMaxIndexed / 2)
+    return emitOpError("streams more than ") << kMaxIndexed / 2 << " columns";
+  if (rows != stream.getShape()[0])
+    return emitOpError("stacks ") << rows << " rows into a stream of " << stream.getShape()[0];
+  if (getColumns() && failed(checkColumns(*this)))
+    return failure();
+  if (!getResult().hasOneUse())
+    return emitOpError("gives a stream that must be used exactly once");
+  return checkStates(*this, stream.getShape(), stream.getStates());
+}
+
+/// The head of an item, of a cache.
+static LogicalResult checkHeads(Operation *op, Value item, CacheType cache) {
+  if (itemsOf(item) > cache.getHeads())
+    return op->emitOpError("takes a head for each of ")
+           << itemsOf(item) << " items; " << cache << " has " << cache.getHeads();
+  return success();
+}
+
+LogicalResult LoadCacheOp::verify() {
+  auto cache = cast<CacheType>(getCache().getType());
+  KvStreamType stream = getResult().getType();
+  if (cache.getDim() != stream.getDim() || cache.getElementType() != stream.getElementType())
+    return emitOpError("gives ") << stream << " of " << cache;
+  if (cache.getDim() % 16 || cache.getDim() < 16 || cache.getDim() > 256)
+    return emitOpError("has a head dimension of ")
+           << cache.getDim() << "; multiples of 16 up to 256 are possible";
+  if (!getResult().hasOneUse())
+    return emitOpError("gives a stream that must be used exactly once");
+  for (StateAttr s : stream.getStates())
+    if (s.isPartial() || s.getDim() != 0)
+      return emitOpError("splits tokens over dimension 0");
+  if (failed(checkNumber(*this, getLength(), 32, "the number of tokens")) ||
+      (getSlot() && failed(checkNumber(*this, getSlot(), 64, "the slot"))) ||
+      failed(checkHeads(*this, getItem(), cache)))
+    return failure();
+  int64_t bound = getBound();
+  if (bound < 1 || bound > kMaxIndexed / 2)
+    return emitOpError("has a bound of ") << bound << " tokens; 1 to " << kMaxIndexed / 2 << " are possible";
+  // Groups of segments: 16, whatever the length.
+  return checkStates(*this, {16}, stream.getStates());
+}
+
+LogicalResult AppendOp::verify() {
+  auto cache = cast<CacheType>(getCache().getType());
+  for (Value x : {getK(), getV()}) {
+    if (cast<TileType>(x.getType()).getNumElements() != cache.getDim())
+      return emitOpError("stores rows of ") << cache.getDim() << " elements, not " << x.getType();
+    if (failed(needsReplicated(*this, x, "its row")))
+      return failure();
+  }
+  if (failed(checkNumber(*this, getSlot(), 64, "the slot")))
+    return failure();
+  return checkHeads(*this, getItem(), cache);
+}
