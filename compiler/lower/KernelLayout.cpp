@@ -64,7 +64,8 @@ FailureOr<MatmulTiling> cfc::kernel::tilingOf(LoadOp load, int64_t slots) {
   t.slots = llvm::divideCeil(t.blocks, t.slotBlocks);
   t.tileRows = 16 * func.consumerWarps();
   t.boxRows = chooseBoxRows(load, rows, t.tileRows);
-  int64_t wanted = std::max<int64_t>(1, func.planValue("tile_columns", 128) / 16);
+  int64_t tileColumns = func.planValue("tile_columns", 0);
+  int64_t wanted = std::max<int64_t>(1, (tileColumns ? tileColumns : 128) / 16);
   t.tileBlocks = std::min(wanted, t.blocks);
   if (t.boxRows)
     t.tileBlocks = llvm::alignTo(t.tileBlocks, 4);

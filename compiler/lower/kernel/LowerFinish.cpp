@@ -8,10 +8,38 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
+
+/// Partials of more items than this are merged in a loop: code must not grow with them.
+static constexpr int64_t kUnrolledItems = 64;
+
+/// `leaf(0)` + … + `leaf(n - 1)` by the left-balanced tree, in a loop: level l of a binary counter holds the
+/// sum of 2^l leaves, and the levels that are left are the bits of n, the smallest last in order.
+static Value sumInLoop(SimtBuilder &b, int64_t n, function_ref<Value(Value)> leaf) {
+  int64_t levels = llvm::Log2_64(n) + 1;
+  SimtBuilder::Values sums = b.loop(b.i32(0), b.i32(n), b.i32(1), SmallVector<Value>(levels, b.f32(0)),
+                                    [&](Value k, ValueRange held) -> SimtBuilder::Values {
+                                      SimtBuilder::Values next;
+                                      Value carry = leaf(k), active = b.i1(true);
+                                      for (int64_t l = 0; l < levels; ++l) {
+                                        Value bit = b.ne(b.andI(k, int64_t(1) << l), 0);
+                                        Value stores = b.andI(active, b.xorI(bit, b.i1(true)));
+                                        active = b.andI(active, bit);
+                                        next.push_back(b.select(stores, carry, held[l]));
+                                        carry = b.select(active, b.fadd(held[l], carry), carry);
+                                      }
+                                      return next;
+                                    });
+  Value total;
+  for (int64_t l = 0; l < levels; ++l)
+    if (n >> l & 1)
+      total = total ? b.fadd(sums[l], total) : sums[l];
+  return total;
+}
 
 LogicalResult KernelLowering::lowerFinish(FinishOp op) {
   TileType type = op.getTile().getType();
@@ -58,9 +86,11 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
           total = b.load(f32, at);
           b.store(b.f32(0), at);
         } else {
-          total = mergeTree<Value>(
-              numItems, [&](int64_t k) { return b.load(f32, b.offset(at, b.i64(k * whole * 4))); },
-              [&](Value x, Value y) { return b.fadd(x, y); });
+          auto partial = [&](Value k) { return b.load(f32, b.offset(at, b.mul(b.wide(k), whole * 4))); };
+          total = numItems > kUnrolledItems ? sumInLoop(b, numItems, partial)
+                                            : mergeTree<Value>(
+                                                  numItems, [&](int64_t k) { return partial(b.i32(k)); },
+                                                  [&](Value x, Value y) { return b.fadd(x, y); });
         }
         storeElement(sum, i, total);
       });

@@ -7,7 +7,7 @@ using namespace cfc::kernel;
 
 MmaOperands::MmaOperands(SimtBuilder &b, Type aType, Type bType)
     : b(b), aType(aType), bType(bType),
-      common(aType.isF16() && bType.isF16() ? Type(b.getF16Type()) : Type(b.getBF16Type())) {}
+      common(bType.isF32() ? aType : aType == bType ? aType : Type(b.getBF16Type())) {}
 
 Value MmaOperands::convert(Value reg, Type from) {
   if (from == common)

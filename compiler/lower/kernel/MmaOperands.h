@@ -2,6 +2,7 @@
 //
 // Weights, keys and values are the A operand, activations the B operand. The
 // type is f16 where both are f16, else bf16: the other operand is converted.
+// Activations in f32 are rounded to the type of A.
 //
 //===----------------------------------------------------------------------===//
 #pragma once
