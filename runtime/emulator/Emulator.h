@@ -68,8 +68,9 @@ struct Options {
   unsigned residentClusters = 0;
   /// Random order and late effects. Off: fixed order, effects at once.
   bool chaos = true;
-  /// Switches between threads without progress (the end of a thread, of a bulk copy or of an mbarrier's
-  /// phase) after which the launch counts as hung; 0: 200 million, about 20 s.
+  /// Switches between threads, and four memory accesses count as one, without progress (the end of a thread,
+  /// of a bulk copy or of an mbarrier's phase) after which the launch counts as hung; 0: 200 million, about
+  /// 20 s.
   uint64_t maxSwitches = 0;
 };
 

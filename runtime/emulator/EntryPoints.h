@@ -62,5 +62,6 @@ void cfc_emu_mma(CfcFiber *, uint32_t *registers, uint32_t type, uint32_t locati
 float cfc_emu_exp2(float);
 float cfc_emu_log2(float);
 float cfc_emu_rsqrt(float);
+void cfc_emu_poll(CfcFiber *, uint32_t location); // a step of a loop that may not end
 void cfc_emu_trap(CfcFiber *, uint32_t location);
 }

@@ -128,6 +128,7 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_exp2);
   CFC_DEFINE(cfc_emu_log2);
   CFC_DEFINE(cfc_emu_rsqrt);
+  CFC_DEFINE(cfc_emu_poll);
   CFC_DEFINE(cfc_emu_trap);
 #undef CFC_DEFINE
 }

@@ -225,7 +225,7 @@ struct Event {
 struct Chaos {
   bool on = true;
   unsigned stay = 64;       // most switches inside a warp before another is picked
-  unsigned visit = 8192;    // most switches inside a cluster before another is picked
+  unsigned visit = 8192;    // most effort inside a cluster before another is picked
   unsigned copyDelay = 64;  // picks of warps until a copy completes, at most
   unsigned landDelay = 256; // the same for a released store that nobody acquires
   unsigned preempt = 1024;  // memory accesses between two preemptions, on average
@@ -264,7 +264,9 @@ struct Launch {
   [[noreturn]] void fail(const Cta *cta, FindingKind kind, uint32_t location, std::string message);
   void add(const Cta *cta, int thread, FindingKind kind, uint32_t location, std::string message);
   [[noreturn]] void failHang();
-  void progress() { lastProgress = switches; }
+  /// What threads have done: switches, and accesses between preemptions.
+  uint64_t effort() const { return switches + accesses / 4; }
+  void progress() { lastProgress = effort(); }
   void reportDeadlock();
 
   // Visibility.cpp
@@ -299,9 +301,10 @@ struct Launch {
 
   Chaos chaos;
   Random random;
-  uint64_t budget;           // of switches without progress
-  uint64_t lastProgress = 0; // switches then
-  uint32_t untilPreempt = 1;
+  uint64_t budget;           // of effort without progress
+  uint64_t lastProgress = 0; // effort then
+  uint64_t accesses = 0;     // until the last preemption
+  uint32_t preemptAfter = 1, untilPreempt = 1;
 
   std::vector<std::unique_ptr<Cluster>> slots;
   unsigned nextCluster = 0, liveClusters = 0;
@@ -314,7 +317,7 @@ struct Launch {
   Fiber *current = &host;
   std::vector<Cluster *> runnable; // perhaps without a warp that is
   Cluster *visited = nullptr;
-  uint64_t visitEnd = 0; // number of switches then
+  uint64_t visitEnd = 0; // effort then
   Warp *currentWarp = nullptr;
   int64_t stayFor = 0;
   uint64_t tick = 0, switches = 0, eventOrder = 0, merges = 0;

@@ -230,7 +230,8 @@ void Launch::wake(Fiber *fiber) {
 
 void Launch::preemptNow(Fiber *fiber, uint32_t location) {
   fiber->location = location;
-  untilPreempt = chaos.on ? 1 + random.below(2 * chaos.preempt) : chaos.preempt;
+  accesses += preemptAfter - untilPreempt + 1;
+  preemptAfter = untilPreempt = chaos.on ? 1 + random.below(2 * chaos.preempt) : chaos.preempt;
   uint32_t ready = fiber->warp->ready;
   bool sameWarp = chaos.on ? random.oneIn(2) : ready >> fiber->lane > 1;
   switchTo(fiber, sameWarp ? pickLane(*fiber->warp, fiber->lane) : pickWarp());
@@ -281,8 +282,10 @@ void Launch::runDueEvents() {
 }
 
 void Launch::failHang() {
-  std::string message = fmt::format(
-      "no thread, bulk copy or phase of an mbarrier has ended in {} switches between threads", budget);
+  std::string message = fmt::format("no thread, bulk copy or phase of an mbarrier has ended in {} switches "
+                                    "between threads or four times as "
+                                    "many accesses",
+                                    budget);
   if (current == &host)
     fail(static_cast<Cta *>(nullptr), FindingKind::Hang, ~0u, std::move(message));
   fail(current, FindingKind::Hang, current->location, std::move(message));
@@ -293,13 +296,13 @@ size_t Launch::pickIndex(size_t n) { return chaos.on ? random.below(n) : roundRo
 
 /// The cluster that may run now: the same for a while; null if none has runnable warps.
 Cluster *Launch::pickCluster() {
-  if (visited && !visited->runnable.empty() && switches < visitEnd)
+  if (visited && !visited->runnable.empty() && effort() < visitEnd)
     return visited;
   while (!runnable.empty()) {
     size_t at = pickIndex(runnable.size());
     Cluster *cluster = runnable[at];
     if (!cluster->runnable.empty()) {
-      visitEnd = switches + 1 + random.below(chaos.visit);
+      visitEnd = effort() + 1 + random.below(chaos.visit);
       return visited = cluster;
     }
     cluster->queued = false;
@@ -310,7 +313,7 @@ Cluster *Launch::pickCluster() {
 }
 
 Fiber *Launch::pickWarp() {
-  if (switches - lastProgress > budget)
+  if (effort() - lastProgress > budget)
     failHang();
   ++tick;
   runDueEvents();

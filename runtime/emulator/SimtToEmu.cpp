@@ -346,6 +346,13 @@ LogicalResult KernelLowering::lower(simt::KernelOp kernel) {
   scratch = LLVM::AllocaOp::create(b, loc, ptr, i32, constant(16), /*alignment=*/16);
   kernel.erase();
 
+  // A loop without an access would never let another thread run.
+  function.walk([&](scf::WhileOp loop) {
+    op = loop;
+    loc = loop.getLoc();
+    b.setInsertionPointToStart(&loop.getBefore().front());
+    call("poll", none, {});
+  });
   SmallVector<Operation *> ops;
   function.walk([&](Operation *nested) {
     if (isa_and_present<simt::SimtDialect>(nested->getDialect()))

@@ -65,6 +65,8 @@ void cfc_emu_fence_mbarrier_init(Fiber *fiber, uint32_t) {
 
 void cfc_emu_grid_wait(Fiber *fiber, uint32_t) { fiber->cta->gridWaited = true; }
 
+void cfc_emu_poll(Fiber *fiber, uint32_t location) { fiber->launch->maybePreempt(fiber, location); }
+
 void cfc_emu_trap(Fiber *fiber, uint32_t location) {
   fiber->launch->fail(fiber, FindingKind::Trap, location, "the kernel aborts itself");
 }

@@ -299,3 +299,32 @@ TEST_CASE("Mutant: a thread that polls for ever") {
   REQUIRE(!report.ok);
   CHECK(report.findings.front().kind == FindingKind::Hang);
 }
+
+TEST_CASE("Mutant: a thread that turns for ever when all others have ended") {
+  for (const char *step : {"", "%seen = simt.load %workspace : !simt.ptr<global> -> i32"}) {
+    std::string module = mutate(readModule("last_arriver"), "  simt.return\n", std::string(R"(
+  %true = arith.constant true
+  %only = arith.andi %last, %first : i1
+  scf.if %only {
+    scf.while : () -> () {
+      )") + step + R"(
+      scf.condition(%true)
+    } do {
+      scf.yield
+    }
+  }
+  simt.return
+)");
+    auto program = compile(module);
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      Options options;
+      options.maxSwitches = 200000;
+      options.seed = seed;
+      options.chaos = seed != 0;
+      Report report = runLastArriver(*program, options).report;
+      REQUIRE(!report.ok);
+      CHECK(report.findings.front().kind == FindingKind::Hang);
+      CHECK(!report.findings.front().location.empty());
+    }
+  }
+}
