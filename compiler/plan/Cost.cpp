@@ -87,11 +87,13 @@ static std::string checkColumns(const KernelShape &shape, int64_t part, LinearOp
   int64_t blocks = llvm::divideCeil(size.columns, 16), slots = slotsOf(op);
   if (!shape.isGathered(op))
     return opLabel(op) + " cannot be split by columns: nothing in its kernel needs whole results";
-  if (size.columns % 16 || blocks % slots || slots % part)
-    return llvm::formatv(
-        "{0} splits {1} columns over part = {2}: its {3} slots must hold as many blocks of 16 "
-        "columns each, and part must divide {3}",
-        opLabel(op), size.columns, part, slots);
+  // With another number of slots a CTA's slots would be no subtree of the sum.
+  bool aligned = part == 1 || (llvm::isPowerOf2_64(slots) && slots % part == 0);
+  if (size.columns % 16 || blocks % slots || !aligned)
+    return llvm::formatv("{0} splits {1} columns over part = {2}: its {3} slots must be a power of two, hold "
+                         "as many blocks of "
+                         "16 columns each, and part must divide {3}",
+                         opLabel(op), size.columns, part, slots);
   return checkBulk(size.rows * 4, op, plan.reduce);
 }
 
@@ -126,14 +128,29 @@ static int64_t slotBytes(const KernelShape &shape, const KernelChoice &choice) {
   int64_t bytes = 0;
   for (auto [op, plan] : llvm::zip_equal(shape.getOps(), choice.ops)) {
     if (auto attention = dyn_cast<AttentionOp>(op))
-      bytes = std::max<int64_t>(bytes, 64 * 2 * attention.getCache().getType().getDim());
+      bytes = std::max<int64_t>(bytes, 64 * 2 * llvm::alignTo(attention.getCache().getType().getDim(), 64));
     if (auto linear = dyn_cast<LinearOp>(op)) {
       LinearSize size(shape, choice.kernel, linear, plan.split);
-      int64_t columns = std::min<int64_t>(choice.kernel.tileColumns, llvm::alignTo(size.columns, 16));
-      bytes = std::max<int64_t>(bytes, 16 * choice.kernel.warps * (2 * columns + 16));
+      int64_t columns = std::min<int64_t>(choice.kernel.tileColumns, llvm::alignTo(size.columns, 64));
+      bytes = std::max<int64_t>(bytes, 16 * choice.kernel.warps * 2 * columns);
     }
   }
-  return llvm::alignTo(bytes, 128);
+  return llvm::alignTo(bytes, 1024);
+}
+
+/// Bytes of one copy of a linear's weights: a box of 64 columns and as many rows, up to 64, as divide the
+/// rows of each weight and of each CTA; else one row of a tile (compiler/lower/KernelLayout.h).
+static double copyBytes(const KernelShape &shape, const KernelPlan &kernel, LinearOp op, const OpPlan &plan) {
+  LinearSize size(shape, kernel, op, plan.split);
+  for (int64_t box : {64, 32, 16, 8}) {
+    bool fits = kernel.part == 1 || plan.split == Split::Columns || size.rows / kernel.part % box == 0;
+    if (shape.isGathered(op)) // stacked: the next weight's rows follow
+      for (Value result : op->getResults().drop_back())
+        fits &= sliceOf(shape, kernel, widthOf(result)) % box == 0;
+    if (fits)
+      return box * 128;
+  }
+  return 2.0 * std::min(kernel.tileColumns, size.columns);
 }
 
 int64_t cfc::estimateShared(const KernelShape &shape, const KernelChoice &choice) {
@@ -192,7 +209,8 @@ struct Grid {
   double bandwidth(int64_t clusters) const {
     int64_t ctas = clusters * plan.part, sms = std::min(ctas, machine.sms);
     double perSm = double(ctas) / sms * ring / 0.85e-6; // a ring's worth for each latency of the memory
-    return std::min(machine.bandwidth, sms * std::min(machine.smBandwidth, perSm));
+    return std::min(
+        {machine.bandwidth, sms * std::min(machine.smBandwidth, perSm), ctas * machine.ctaBandwidth});
   }
   /// Microseconds in which the whole grid streams `bytes`, in `copies` bulk copies.
   double stream(double bytes, double copies) const {
@@ -223,10 +241,9 @@ static Phase linearPhase(const Grid &grid, const KernelShape &shape, LinearOp op
   const Machine &machine = grid.machine;
   LinearSize size(shape, grid.plan, op, plan.split);
   bool byColumns = plan.split == Split::Columns;
-  int64_t columns = byColumns ? size.columns / grid.plan.part : size.columns;
   Phase phase;
   phase.bytes = size.bytes() * grid.items;
-  phase.us = grid.stream(phase.bytes, phase.bytes / (2.0 * std::min(grid.plan.tileColumns, columns)));
+  phase.us = grid.stream(phase.bytes, phase.bytes / copyBytes(shape, grid.plan, op, plan));
   if (describe)
     phase.what = llvm::formatv("weights of {0} x {1} an item", size.rows, size.columns);
   if (shape.isGathered(op) && grid.plan.part > 1) {
@@ -251,7 +268,7 @@ static Phase attentionPhase(const Grid &grid, AttentionOp op, const OpPlan &plan
   length = std::min(length, op.getLen().getType().getCapacity());
   Phase phase;
   phase.bytes = 4.0 * length * dim * grid.items;
-  phase.us = grid.stream(phase.bytes, phase.bytes / (2.0 * dim));
+  phase.us = grid.stream(phase.bytes, phase.bytes / (64 * 2 * 64)); // boxes of 64 tokens and 64 dims
   if (describe)
     phase.what = llvm::formatv("{0} cached tokens, {1} query heads an item", length, op.getGroup());
   if (grid.plan.part == 1)

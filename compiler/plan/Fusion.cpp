@@ -133,7 +133,8 @@ bool KernelShape::linearForms(LinearOp op, std::string &why) {
     }
     return true;
   }
-  if (!(forms(op.getX()) & Slice) || slotsOf(op) != heads) {
+  // Each item's slice must be one slot of the sum.
+  if (!(forms(op.getX()) & Slice) || slotsOf(op) != heads || widthOf(op.getX()) % (16 * heads)) {
     why = opLabel(op) + " needs " + named(op.getX()) + " whole in every CTA; the kernel makes it in slices";
     return false;
   }

@@ -16,9 +16,10 @@ struct EmulatedTensorMap {
   uint32_t rank;         ///< 2 or 3
   uint32_t elementBytes; ///< 2 or 4
   uint64_t size[3];      ///< elements of each dimension, innermost first
-  uint64_t stride[3];    ///< bytes from element to element of each dimension; [0] is elementBytes, others multiples of 16
+  uint64_t stride[3];    ///< bytes from element to element of each dimension; [0] is elementBytes, others
+                         ///< multiples of 16
   uint32_t box[3];       ///< elements of a box
-  uint32_t swizzle;      ///< 0, or 128: 16-byte chunk c of 128-byte row r of the box lies at chunk c ^ (r % 8)
+  uint32_t swizzle; ///< 0, or 128: 16-byte chunk c of 128-byte row r of the box lies at chunk c ^ (r % 8)
   uint8_t reserved[40];
 };
 static_assert(sizeof(EmulatedTensorMap) == 128);

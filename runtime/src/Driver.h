@@ -94,7 +94,7 @@ struct alignas(64) CUtensorMap {
 enum TensorMapDataType : int { kMapInt32 = 3, kMapFloat16 = 6, kMapFloat32 = 7, kMapBfloat16 = 9 };
 inline constexpr int kMapInterleaveNone = 0;
 inline constexpr int kMapSwizzleNone = 0, kMapSwizzle128 = 3;
-inline constexpr int kMapPromoteL2To128 = 2;
+inline constexpr int kMapPromoteL2To256 = 3;
 inline constexpr int kMapFillZero = 0;
 
 struct CUlaunchConfig {

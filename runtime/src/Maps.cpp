@@ -113,7 +113,7 @@ void encodeMap(const MapGeometry &geometry, void *to) {
   CUresult result = driver().cuTensorMapEncodeTiled(
       &encoded, dataType(geometry.dtype), geometry.rank, reinterpret_cast<void *>(geometry.base),
       geometry.size.data(), geometry.stride.data() + 1, geometry.box.data(), steps, kMapInterleaveNone,
-      geometry.swizzle ? kMapSwizzle128 : kMapSwizzleNone, kMapPromoteL2To128, kMapFillZero);
+      geometry.swizzle ? kMapSwizzle128 : kMapSwizzleNone, kMapPromoteL2To256, kMapFillZero);
   check(result, "encoding a tensor map");
   std::memcpy(to, &encoded, sizeof encoded);
 }

@@ -13,10 +13,11 @@
 // CHECK: simt.barrier 0, 160
 // CHECK: simt.cluster_arrive
 // CHECK: simt.cluster_wait
-// The producer waits for a free slot, arms it and copies rows.
+// The producer acquires the tensor map, waits for a free slot, arms it and copies boxes.
+// CHECK: simt.tensor_map_acquire
 // CHECK: simt.mbarrier_wait {{ ?}}cta
 // CHECK: simt.mbarrier_arrive_expect_tx
-// CHECK: simt.bulk_load
+// CHECK: simt.tensor_load
 // The consumers multiply, push their rows to the peer, and wait for the peer's.
 // CHECK: simt.ldmatrix
 // CHECK: simt.mma {{ ?}}f16
