@@ -58,6 +58,10 @@ CompiledGraph cfc::build(Compiler &compiler, mlir::ModuleOp module, const BuildO
 }
 
 BuildOptions cfc::optionsOf(const runtime::Bundle &bundle, BuildOptions options) {
+  if (options.plan != "auto" || !options.sets.empty())
+    badInput(bundle.source, "is a bundle, which has its plan: --plan and --set are for graphs");
+  // The plan decides; it may have been made with --no-deterministic.
+  options.deterministic = false;
   options.target = bundle.manifest.target;
   options.plan = std::string(bundle.planText());
   if (options.plan.find('\n') == std::string::npos)
@@ -106,6 +110,7 @@ Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOp
   if (!source.bundle)
     return makeProgram(compiler, *source.module, options, device);
   const runtime::Bundle &bundle = *source.bundle;
+  BuildOptions bundleOptions = optionsOf(bundle, options);
   if (!device.isEmulator()) {
     Program program;
     program.graph = bundle.graph("");
@@ -114,7 +119,7 @@ Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOp
     program.planHash = planHashOf(program.graph);
     return program;
   }
-  Program program = makeProgram(compiler, *source.module, optionsOf(bundle, options), device);
+  Program program = makeProgram(compiler, *source.module, bundleOptions, device);
   if (program.compiled->manifest.simtDigest != bundle.manifest.simtDigest)
     cannotRun(source.path,
               "was made by another version of the compiler: its program has the digest {}, this cfc makes {} "

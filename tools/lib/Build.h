@@ -17,7 +17,8 @@ struct BuildOptions {
 /// to standard error.
 CompiledGraph build(Compiler &compiler, mlir::ModuleOp module, const BuildOptions &options, Stage last);
 
-/// The options that reproduce what a bundle was made with: its target, its plan.
+/// The options that reproduce what a bundle was made with: its target, its plan. Fails (2) where the options
+/// name others.
 BuildOptions optionsOf(const runtime::Bundle &bundle, BuildOptions options);
 
 /// A whole bundle file. `graphText` is the source.
