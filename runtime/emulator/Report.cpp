@@ -129,6 +129,7 @@ void Launch::fail(Fiber *fiber, FindingKind kind, uint32_t location, std::string
 }
 
 void Launch::run() {
+  SignalStack signalStack;
   prepareSlots();
   try {
     for (auto &slot : slots)

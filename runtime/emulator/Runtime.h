@@ -386,6 +386,19 @@ std::vector<char *> takeStacks(size_t count);
 void returnStacks(const std::vector<char *> &stacks);
 inline constexpr size_t kStackBytes = 64 << 10;
 
+/// Gives the calling thread a stack for signal handlers, if it has none: a fiber that runs out of its own
+/// leaves none to report that on.
+class SignalStack {
+public:
+  SignalStack();
+  ~SignalStack();
+  SignalStack(const SignalStack &) = delete;
+  SignalStack &operator=(const SignalStack &) = delete;
+
+private:
+  std::unique_ptr<char[]> memory;
+};
+
 /// Products are exact in f32 and are added in f32 in ascending order of k, starting from C.
 void mmaM16N8K16(bool bf16, const uint16_t a[16][16], const uint16_t b[16][8], float c[16][8]);
 

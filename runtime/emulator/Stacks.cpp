@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/emulator/Runtime.h"
+#include <csignal>
 #include <mutex>
 #include <new>
 #include <sys/mman.h>
@@ -45,6 +46,25 @@ std::vector<char *> cfc::emu::takeStacks(size_t count) {
   std::vector<char *> taken(idle.end() - count, idle.end());
   idle.resize(idle.size() - count);
   return taken;
+}
+
+SignalStack::SignalStack() {
+  stack_t present = {};
+  if (sigaltstack(nullptr, &present) != 0 || !(present.ss_flags & SS_DISABLE))
+    return;
+  constexpr size_t bytes = 64 << 10;
+  memory = std::make_unique<char[]>(bytes);
+  stack_t added = {};
+  added.ss_sp = memory.get();
+  added.ss_size = bytes;
+  sigaltstack(&added, nullptr);
+}
+
+SignalStack::~SignalStack() {
+  stack_t none = {};
+  none.ss_flags = SS_DISABLE;
+  if (memory)
+    sigaltstack(&none, nullptr);
 }
 
 void cfc::emu::returnStacks(const std::vector<char *> &stacks) {
