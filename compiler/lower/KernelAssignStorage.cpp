@@ -12,6 +12,7 @@
 #include "dialects/kernel/Kernel.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MathExtras.h"
+#include <map>
 
 #define DEBUG_TYPE "kernel-assign-storage"
 
@@ -32,6 +33,9 @@ private:
   LogicalResult assignWorkspace();
 };
 } // namespace
+
+/// Bytes of workspace at most: more is a mistake.
+static constexpr int64_t kMaxWorkspace = int64_t(1) << 40;
 
 namespace {
 /// A tensor as the first kernel that names it has it.
@@ -86,7 +90,11 @@ LogicalResult KernelAssignStoragePass::assignWorkspace() {
   for (FinishOp op : finishes)
     if (op.getAlgorithm() == Algorithm::Ordered) {
       int64_t items = op->getParentOfType<FuncOp>().axis(op.getAxis()).getSize();
-      op.setPartials(allocate(4 * items * op.getTile().getType().getNumElements()));
+      int64_t elements = op.getTile().getType().getNumElements();
+      if (elements > kMaxWorkspace / 4 / items)
+        return op.emitOpError("has ")
+               << items << " partial sums of " << elements << " elements: more than 2^40 bytes";
+      op.setPartials(allocate(4 * items * elements));
     }
   Builder builder(&getContext());
   module->setAttr("kernel.zero_bytes", builder.getI64IntegerAttr(zero));
@@ -94,7 +102,103 @@ LogicalResult KernelAssignStoragePass::assignWorkspace() {
   return success();
 }
 
+//===-- Places that a file gives ------------------------------------------------===//
+
+namespace {
+/// An argument that has table entries.
+struct PlacedTensor {
+  FuncOp func;
+  StringAttr name;
+  Type type;
+};
+
+/// The workspace as the module's attributes have it, in bytes.
+struct Workspace {
+  int64_t zero = 0, bytes = 0;
+};
+} // namespace
+
+/// Table entries are taken one after another, each by one tensor.
+static LogicalResult checkEntries(ModuleOp module) {
+  std::map<int64_t, PlacedTensor> tensors;
+  for (FuncOp func : module.getOps<FuncOp>())
+    for (BlockArgument arg : func.getArguments()) {
+      unsigned i = arg.getArgNumber();
+      if (!func.getArgAttr(i, kEntryAttr))
+        continue;
+      auto entry = func.getArgAttrOfType<IntegerAttr>(i, kEntryAttr);
+      auto name = func.getArgAttrOfType<StringAttr>(i, kNameAttr);
+      if (!entry || !entry.getType().isInteger(32) || !name || func.getArgAttr(i, kWorkspaceAttr))
+        return func.emitOpError("argument ") << i << " needs a name and one place: " << kEntryAttr
+                                             << " (i32) or " << kWorkspaceAttr << " (i64)";
+      auto [it, isNew] = tensors.try_emplace(entry.getInt(), PlacedTensor{func, name, arg.getType()});
+      if (!isNew && (it->second.name != name || it->second.type != arg.getType()))
+        return func.emitOpError("has ")
+               << name << " of type " << arg.getType() << " at table entry " << entry.getInt() << ", where "
+               << it->second.name << " of type " << it->second.type << " is";
+    }
+  int64_t next = 0;
+  for (auto &[entry, tensor] : tensors) {
+    if (entry != next)
+      return tensor.func.emitOpError("has ") << tensor.name << " at table entry " << entry << "; entry "
+                                             << next << " is the next that is free";
+    next += isa<CacheType>(tensor.type) ? 5 : 1;
+  }
+  return success();
+}
+
+static LogicalResult checkPlace(FuncOp func, BlockArgument arg, Workspace workspace) {
+  unsigned i = arg.getArgNumber();
+  if (!func.getArgAttr(i, kWorkspaceAttr))
+    return success();
+  auto at = func.getArgAttrOfType<IntegerAttr>(i, kWorkspaceAttr);
+  auto type = dyn_cast<MemRefType>(arg.getType());
+  if (!at || !at.getType().isInteger(64) || !type)
+    return func.emitOpError("argument ") << i << " needs a memref and an i64 for " << kWorkspaceAttr;
+  int64_t bytes = llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
+  if (at.getInt() < workspace.zero || at.getInt() % 16 || at.getInt() > workspace.bytes - bytes)
+    return func.emitOpError("argument ")
+           << i << " lies at byte " << at.getInt() << " of the workspace; multiples of 16 from "
+           << workspace.zero << " to " << workspace.bytes - bytes << " are possible";
+  return success();
+}
+
+static LogicalResult checkFinish(FinishOp op, Workspace workspace) {
+  auto func = op->getParentOfType<FuncOp>();
+  bool atomic = op.getAlgorithm() == Algorithm::Atomic;
+  int64_t copies = atomic ? 1 : func.axis(op.getAxis()).getSize();
+  int64_t partials = 4 * copies * op.getTile().getType().getNumElements(), counters = 4 * func.clusterSize();
+  int64_t end = atomic ? workspace.zero : workspace.bytes;
+  int64_t firstCounter = op.getCounters(), firstPartial = op.getPartials();
+  if (firstCounter < 0 || firstCounter % 4 || firstCounter > workspace.zero - counters || firstPartial < 0 ||
+      firstPartial % 4 || firstPartial > end - partials)
+    return op.emitOpError("has counters at byte ")
+           << firstCounter << " and partial sums at byte " << firstPartial << " of a workspace of "
+           << workspace.bytes << " bytes, the first " << workspace.zero
+           << " of them zero between launches: its " << counters << " and " << partials
+           << " bytes do not lie in it";
+  return success();
+}
+
+/// Files that were written from graphs say where everything lies. Edited by hand, they could say anything.
+static LogicalResult checkPlaces(ModuleOp module) {
+  auto zero = module->getAttrOfType<IntegerAttr>("kernel.zero_bytes");
+  auto bytes = module->getAttrOfType<IntegerAttr>("kernel.workspace_bytes");
+  if (!zero || !bytes || zero.getInt() < 0 || bytes.getInt() < zero.getInt() ||
+      bytes.getInt() > kMaxWorkspace)
+    return module.emitOpError(
+        "needs kernel.workspace_bytes, at most 2^40, and kernel.zero_bytes, no more than those");
+  Workspace workspace{zero.getInt(), bytes.getInt()};
+  for (FuncOp func : module.getOps<FuncOp>())
+    for (BlockArgument arg : func.getArguments())
+      if (failed(checkPlace(func, arg, workspace)))
+        return failure();
+  WalkResult wrong = module.walk([&](FinishOp op) -> WalkResult { return checkFinish(op, workspace); });
+  return failure(wrong.wasInterrupted());
+}
+
 void KernelAssignStoragePass::runOnOperation() {
-  if (failed(assignEntries()) || failed(assignWorkspace()))
+  if (failed(assignEntries()) || failed(checkEntries(getOperation())) || failed(assignWorkspace()) ||
+      failed(checkPlaces(getOperation())))
     signalPassFailure();
 }

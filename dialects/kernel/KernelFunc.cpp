@@ -7,6 +7,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/Interfaces/FunctionImplementation.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -233,6 +234,10 @@ static LogicalResult verifyArgumentUses(FuncOp func) {
 LogicalResult FuncOp::verify() {
   if (getFunctionType().getNumResults())
     return emitOpError("returns nothing: results are memory that it writes");
+  auto isNameCharacter = [](char c) { return llvm::isAlnum(c) || c == '_'; };
+  if (getSymName().empty() || llvm::isDigit(getSymName()[0]) || !llvm::all_of(getSymName(), isNameCharacter))
+    return emitOpError("is called '")
+           << getSymName() << "', which becomes a name in PTX: use letters, digits and _";
   if (failed(verifyAxes(*this)) || failed(verifyPlan(*this)))
     return failure();
   for (Type t : getArgumentTypes())

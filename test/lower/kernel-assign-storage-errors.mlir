@@ -14,3 +14,59 @@ kernel.func @second(%y: memref<32xf32>) axes() plan() {
 kernel.func @unnamed(%0: memref<64xf32>) axes() plan() {
   kernel.return
 }
+
+// -----
+
+// expected-error@+1 {{has "x" at table entry 1; entry 0 is the next that is free}}
+kernel.func @gap(%x: memref<64xf32> {kernel.entry = 1 : i32}) axes() plan() {
+  kernel.return
+}
+
+// -----
+
+// expected-error@+1 {{has "y" of type 'memref<64xf32>' at table entry 0, where "x" of type 'memref<64xf32>' is}}
+kernel.func @shared(%x: memref<64xf32> {kernel.entry = 0 : i32}, %y: memref<64xf32> {kernel.entry = 0 : i32}) axes() plan() {
+  kernel.return
+}
+
+// -----
+
+// expected-error@+1 {{argument 0 needs a name and one place}}
+kernel.func @word(%x: memref<64xf32> {kernel.entry = "first"}) axes() plan() {
+  kernel.return
+}
+
+// -----
+
+module attributes {kernel.workspace_bytes = 256 : i64, kernel.zero_bytes = 16 : i64} {
+  // expected-error@+1 {{argument 0 lies at byte 16 of the workspace; multiples of 16 from 16 to 0 are possible}}
+  kernel.func @outside(%x: memref<64xf32> {kernel.workspace = 16 : i64}) axes() plan() {
+    kernel.return
+  }
+}
+
+// -----
+
+// expected-error@+1 {{needs kernel.workspace_bytes, at most 2^40, and kernel.zero_bytes, no more than those}}
+module attributes {kernel.workspace_bytes = -5 : i64, kernel.zero_bytes = 16 : i64} {
+  kernel.func @negative() axes() plan() {
+    kernel.return
+  }
+}
+
+// -----
+
+module attributes {kernel.workspace_bytes = 256 : i64, kernel.zero_bytes = 16 : i64} {
+  kernel.func @finish(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64xf32>) axes(item = 2 @grid) plan() {
+    kernel.for_items %i over item {
+      %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+      %s = kernel.load %w rows [64] columns at %i : memref<64x64xf16> -> !kernel.stream<64x32xf16>
+      %m = kernel.matmul %s, %t slots 1 : !kernel.stream<64x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<64xf32, item: partial(sum)>
+      // expected-error@+1 {{its 4 and 512 bytes do not lie in it}}
+      kernel.finish %m over item by ordered attributes {counters = 0 : i64, partials = 16 : i64} : !kernel.tile<64xf32, item: partial(sum)> as %sum: !kernel.tile<64xf32> {
+        kernel.write %sum, %y : !kernel.tile<64xf32>, memref<64xf32>
+      }
+    }
+    kernel.return
+  }
+}

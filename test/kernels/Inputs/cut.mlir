@@ -1,0 +1,1 @@
+kernel.func @a(%x: memref<64xf32>) axes() plan() {
