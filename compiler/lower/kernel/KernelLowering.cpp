@@ -40,6 +40,7 @@ LogicalResult KernelLowering::run() {
   if (producer) {
     b.ifThen(b.eq(warp, warps), [&] {
       ring = start;
+      scalars.clear();
       result = lowerProducer(producer);
     });
     if (failed(result))
@@ -48,6 +49,7 @@ LogicalResult KernelLowering::run() {
   auto consume = [&] {
     ring = start;
     waitForLastKernel();
+    loadScalars();
     result = lowerBlock(body);
   };
   if (producer)
@@ -197,6 +199,36 @@ void KernelLowering::forEach(int64_t n, function_ref<void(Value)> body) {
     body(i);
     return {};
   });
+}
+
+void KernelLowering::forEachBatched(int64_t n, int64_t batch, function_ref<Value(Value)> load,
+                                    function_ref<void(Value, Value)> use) {
+  if (n % threads || n <= threads)
+    return forEach(n, [&](Value i) { use(i, load(i)); });
+  for (int64_t done = 0, all = n / threads; done < all; done += batch) {
+    SmallVector<std::pair<Value, Value>> loaded;
+    for (int64_t k = done; k < std::min(done + batch, all); ++k) {
+      Value i = b.add(tid, k * threads);
+      loaded.push_back({i, load(i)});
+    }
+    for (auto [i, value] : loaded)
+      use(i, value);
+  }
+}
+
+void KernelLowering::loadScalars() {
+  scalars.clear();
+  for (BlockArgument arg : func.getArguments()) {
+    auto type = dyn_cast<MemRefType>(arg.getType());
+    if (type && type.getElementType().isInteger() && type.getNumElements() == 1 && memory.contains(arg))
+      scalars[arg] = b.load(type.getElementType(), memory.lookup(arg));
+  }
+}
+
+Value KernelLowering::scalar(Value argument) {
+  if (Value known = scalars.lookup(argument))
+    return known;
+  return b.load(cast<MemRefType>(argument.getType()).getElementType(), memory.lookup(argument));
 }
 
 /// Ranks count with the last declared cta axis fastest.

@@ -33,6 +33,13 @@ private:
   void sync();
   /// Runs body(i) for this consumer thread's i of [0, n).
   void forEach(int64_t n, llvm::function_ref<void(Value)> body);
+  /// The same with `load(i)` of up to `batch` i ahead of their use(i, value): a loop would wait for each
+  /// load.
+  void forEachBatched(int64_t n, int64_t batch, llvm::function_ref<Value(Value)> load,
+                      llvm::function_ref<void(Value, Value)> use);
+  /// Loads what positions, lengths and slots hold, once for a role; the element of one of them.
+  void loadScalars();
+  Value scalar(Value argument);
   /// Coordinate of this CTA on a cta axis, and the rank that differs from this one's by `x` on that axis
   /// (xor).
   Value coordinate(llvm::StringRef axis);
@@ -85,6 +92,8 @@ private:
     Value length, segmentsPerGroup, segments;
   };
   Tokens tokensOf(LoadCacheOp load, bool report);
+  /// Whether a slot says that the request has no new token: it is negative, or not in `cache` (may be null).
+  Value isIdle(Value slotMemory, Value cache);
   /// Segments [first, last) of local group `g`.
   std::pair<Value, Value> segmentsOfGroup(const Tokens &t, KvStreamType type, Value g);
 
@@ -129,6 +138,7 @@ private:
   void waitRound(ExchangeOp op, int64_t round);
   void mergePayloads(ExchangeOp op, llvm::ArrayRef<Value> bases, Value result);
   llvm::LogicalResult lowerFinish(FinishOp op);
+  void mergePartials(FinishOp op, Value rows, int64_t local);
 
   FuncOp func;
   const KernelLayout &layout;
@@ -145,9 +155,10 @@ private:
     Value k, v, strideHead, strideToken, capacity; ///< addresses; bytes and tokens (i64)
   };
   llvm::DenseMap<Value, CacheArgument> caches;
-  llvm::DenseMap<Value, Value> items; ///< item → i32
-  Ring ring;                          ///< of the role at hand
-  Value round;                        ///< how often the loop at hand has run (i32)
+  llvm::DenseMap<Value, Value> scalars; ///< position, length or slot argument → its element, in this role
+  llvm::DenseMap<Value, Value> items;   ///< item → i32
+  Ring ring;                            ///< of the role at hand
+  Value round;                          ///< how often the loop at hand has run (i32)
   bool inLoop = false;
 };
 

@@ -271,11 +271,26 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
   return success();
 }
 
+/// The cache over whose tokens a softmax state was taken; null if it is not made here.
+static Value cacheOf(Value state) {
+  while (auto exchange = state.getDefiningOp<ExchangeOp>())
+    state = exchange.getTile();
+  auto attend = state.getDefiningOp<AttendOp>();
+  auto load = attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
+  return load ? Value(load.getCache()) : Value();
+}
+
+Value KernelLowering::isIdle(Value slotMemory, Value cache) {
+  Value slot = scalar(slotMemory);
+  Value idle = b.lt(slot, 0);
+  return cache ? b.orI(idle, b.ge(slot, caches.find(cache)->second.capacity)) : idle;
+}
+
 LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   TileType type = op.getState().getType();
   int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
   Value scratch = b.offset(shared, layout.scratch);
-  Value idle = b.lt(b.load(b.getI64Type(), memory.lookup(op.getSlot())), 0);
+  Value idle = isIdle(op.getSlot(), cacheOf(op.getState()));
   sync(); // the last reader of the scratch
   // One warp a head: its score in base 2.
   b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {

@@ -229,7 +229,7 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t) {
 
 KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
   const CacheArgument &cache = caches.find(load.getCache())->second;
-  Value length = b.load(b.getI32Type(), memory.lookup(load.getLength()));
+  Value length = scalar(load.getLength());
   Value bound = b.min(b.i64(load.getBound()), cache.capacity);
   bound = b.narrow(bound);
   Value outside = b.orI(b.lt(length, 0), b.lt(bound, length));
@@ -237,8 +237,7 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
     b.ifThen(b.andI(outside, b.eq(tid, 0)), [&] { setStatus(1); });
   length = b.min(b.max(length, b.i32(0)), bound);
   if (load.getSlot()) {
-    Value slot = b.load(b.getI64Type(), memory.lookup(load.getSlot()));
-    length = b.select(b.lt(slot, 0), b.i32(0), length);
+    length = b.select(isIdle(load.getSlot(), load.getCache()), b.i32(0), length);
   }
   Value segments = b.shr(b.add(length, kSegment - 1), 6);
   return {length, b.shr(b.add(segments, kGroups - 1), 4), segments};

@@ -41,6 +41,33 @@ static Value sumInLoop(SimtBuilder &b, int64_t n, function_ref<Value(Value)> lea
   return total;
 }
 
+/// The sums of `local` rows, from the partials at `rows` (docs: kernel.finish) into the body's tile.
+void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
+  Value sum = op.getBody().getArgument(0);
+  int64_t whole = op.getTile().getType().getNumElements();
+  int64_t numItems = func.axis(op.getAxis()).getSize();
+  if (op.getAlgorithm() == Algorithm::Atomic) {
+    forEach(local, [&](Value i) {
+      Value at = b.offset(rows, b.mul(i, 4));
+      storeElement(sum, i, b.load(b.getF32Type(), at));
+      b.store(b.f32(0), at);
+    });
+    return;
+  }
+  // Four rows at a time where they are 16 bytes: many partials are in flight, and this CTA is the last.
+  int64_t width = local % 4 == 0 && whole % 4 == 0 ? 4 : 1;
+  Type type = width == 4 ? Type(VectorType::get({4}, b.getF32Type())) : Type(b.getF32Type());
+  forEach(local / width, [&](Value i) {
+    Value at = b.offset(rows, b.mul(i, 4 * width));
+    auto partial = [&](Value k) { return b.load(type, b.offset(at, b.mul(b.wide(k), whole * 4))); };
+    Value total = numItems > kUnrolledItems ? sumInLoop(b, numItems, partial)
+                                            : mergeTree<Value>(
+                                                  numItems, [&](int64_t k) { return partial(b.i32(k)); },
+                                                  [&](Value x, Value y) { return b.fadd(x, y); });
+    b.store(total, b.offset(bufferOf(sum), b.mul(i, 4 * width)));
+  });
+}
+
 LogicalResult KernelLowering::lowerFinish(FinishOp op) {
   TileType type = op.getTile().getType();
   int64_t local = localElements(func, type), whole = type.getNumElements();
@@ -49,7 +76,6 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
     return op.emitOpError("has no place in the workspace for its counters and partial sums");
   bool atomic = op.getAlgorithm() == Algorithm::Atomic;
   auto items = op->getParentOfType<ForItemsOp>();
-  Value sum = op.getBody().getArgument(0);
   Value counter = b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(b.mul(rank, 4))));
   // Partials lie as [item][row]; this CTA's rows from partOffset on.
   Value rows = b.offset(workspace, b.add(b.i64(op.getPartials()), b.wide(b.mul(partOffset(type), 4))));
@@ -79,21 +105,7 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
     Value last = b.eq(b.load(b.getI32Type(), flag), numItems - 1);
     b.ifThen(last, [&] {
       b.create<simt::FenceOp>(simt::Scope::Gpu);
-      forEach(local, [&](Value i) {
-        Value at = b.offset(rows, b.mul(i, 4));
-        Value total;
-        if (atomic) {
-          total = b.load(f32, at);
-          b.store(b.f32(0), at);
-        } else {
-          auto partial = [&](Value k) { return b.load(f32, b.offset(at, b.mul(b.wide(k), whole * 4))); };
-          total = numItems > kUnrolledItems ? sumInLoop(b, numItems, partial)
-                                            : mergeTree<Value>(
-                                                  numItems, [&](int64_t k) { return partial(b.i32(k)); },
-                                                  [&](Value x, Value y) { return b.fadd(x, y); });
-        }
-        storeElement(sum, i, total);
-      });
+      mergePartials(op, rows, local);
       sync();
       result = lowerBlock(op.getBody().front());
       b.loc = op.getLoc();

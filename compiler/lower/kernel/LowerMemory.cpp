@@ -83,13 +83,13 @@ LogicalResult KernelLowering::lowerWrite(WriteOp op) {
 LogicalResult KernelLowering::lowerAppend(AppendOp op) {
   auto type = cast<CacheType>(op.getCache().getType());
   const CacheArgument &cache = caches.find(op.getCache())->second;
-  Value slot = b.load(b.getI64Type(), memory.lookup(op.getSlot()));
+  Value slot = scalar(op.getSlot());
   Value acts = b.i1(true);
   if (func.clusterSize() > 1)
     acts = b.eq(rank, 0);
   Value fits = b.lt(slot, cache.capacity);
-  b.ifThen(b.andI(acts, b.andI(b.eq(tid, 0), b.cmp(arith::CmpIPredicate::sge, slot, cache.capacity))),
-           [&] { setStatus(2); });
+  Value wrong = b.orI(b.ge(slot, cache.capacity), b.lt(slot, -1));
+  b.ifThen(b.andI(acts, b.andI(b.eq(tid, 0), wrong)), [&] { setStatus(2); });
   acts = b.andI(acts, b.andI(b.ge(slot, 0), fits));
   Value row = b.add(b.mul(b.wide(item(op.getItem())), cache.strideHead), b.mul(slot, cache.strideToken));
   b.ifThen(acts, [&] {

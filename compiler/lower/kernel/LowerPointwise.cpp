@@ -37,18 +37,30 @@ LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
   auto gainType = cast<MemRefType>(op.getGain().getType());
   Value gain = memory.lookup(op.getGain());
   Value squares = foldThreads(ElementwiseKind::Add, [&](Value v) {
-    return b.loop(v, b.i32(n), b.i32(kVirtualLanes), b.f32(0), [&](Value i, ValueRange sum) -> Values {
+    auto square = [&](Value i) {
       Value x = loadElement(op.getX(), i);
-      return {b.fadd(sum[0], b.fmul(x, x))};
-    })[0];
+      return b.fmul(x, x);
+    };
+    int64_t each = n / kVirtualLanes;
+    if (n % kVirtualLanes || each > 64)
+      return b.loop(v, b.i32(n), b.i32(kVirtualLanes), b.f32(0),
+                    [&](Value i, ValueRange sum) -> Values { return {b.fadd(sum[0], square(i))}; })[0];
+    Value sum = b.f32(0); // the same sum, with all loads ahead
+    for (int64_t i = 0; i < each; ++i)
+      sum = b.fadd(sum, square(b.add(v, i * kVirtualLanes)));
+    return sum;
   });
   Value mean = b.fdiv(squares, b.f32(n));
   Value scale = b.create<simt::RsqrtOp>(b.fadd(mean, b.f32(op.getEps().convertToDouble())));
-  forEach(n, [&](Value i) {
-    Value at = b.offset(gain, b.wide(b.mul(i, gainType.getElementTypeBitWidth() / 8)));
-    Value g = b.toF32(b.load(gainType.getElementType(), at));
-    storeElement(op.getResult(), i, b.fmul(b.fmul(loadElement(op.getX(), i), scale), g));
-  });
+  forEachBatched(
+      n, 16,
+      [&](Value i) {
+        Value at = b.offset(gain, b.wide(b.mul(i, gainType.getElementTypeBitWidth() / 8)));
+        return b.load(gainType.getElementType(), at);
+      },
+      [&](Value i, Value g) {
+        storeElement(op.getResult(), i, b.fmul(b.fmul(loadElement(op.getX(), i), scale), b.toF32(g)));
+      });
   sync();
   return success();
 }
@@ -57,7 +69,7 @@ LogicalResult KernelLowering::lowerRope(RopeOp op) {
   auto tableType = cast<MemRefType>(op.getTable().getType());
   int64_t dim = tableType.getDimSize(1), half = dim / 2, n = op.getX().getType().getNumElements();
   int64_t bytes = tableType.getElementTypeBitWidth() / 8;
-  Value position = b.load(b.getI32Type(), memory.lookup(op.getPosition()));
+  Value position = scalar(op.getPosition());
   int64_t last = tableType.getDimSize(0) - 1;
   Value outside = b.orI(b.lt(position, 0), b.ge(position, last + 1));
   b.ifThen(b.andI(outside, b.eq(tid, 0)), [&] { setStatus(4); });

@@ -6,8 +6,9 @@ using namespace cfc;
 using namespace cfc::kernel;
 
 MmaOperands::MmaOperands(SimtBuilder &b, Type aType, Type bType)
-    : b(b), aType(aType), bType(bType),
-      common(bType.isF32() ? aType : aType == bType ? aType : Type(b.getBF16Type())) {}
+    : b(b), aType(aType), bType(bType), common(bType.isF32()    ? aType
+                                               : aType == bType ? aType
+                                                                : Type(b.getBF16Type())) {}
 
 Value MmaOperands::convert(Value reg, Type from) {
   if (from == common)
