@@ -239,12 +239,12 @@ LogicalResult Evaluator::attention(AttentionOp op) {
   if (KvAppendOp append = op.getAppend())
     appended = llvm::find_if(out.appended, [&](const AppendedRow &row) { return row.op == append; });
 
+  const HostCache &cache = hostCache(op.getCache());
+  int64_t bound = std::min(op.getLen().getType().getCapacity(), cache.capacity);
+  int64_t tokens = clamp(read(op.getLen())[0], bound, LengthOutOfBound);
   bool idle = appended && appended->slot < 0;
   if (!idle) {
     KvCacheType type = op.getCache().getType();
-    const HostCache &cache = hostCache(op.getCache());
-    int64_t bound = std::min(op.getLen().getType().getCapacity(), cache.capacity);
-    int64_t tokens = clamp(read(op.getLen())[0], bound, LengthOutOfBound);
     const std::vector<double> &q = read(op.getQ());
     ElementKind kind = elementKind(type.getElementType());
     int64_t dim = type.getDim(), headBytes = dim * elementSize(kind), group = op.getGroup();
