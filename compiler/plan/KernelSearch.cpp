@@ -133,6 +133,7 @@ bool KernelSearch::optionsOf(Operation *op, const KernelPlan &kernel, SmallVecto
     finishes.pop_back();
   if (fixed && fixed->finish != Exchange::Unset)
     finishes = {fixed->finish};
+  std::string first; // reason against the first choice
   for (Split split : splits)
     for (Exchange gather : algorithms(hasGather(*shape, op, split), fixed ? fixed->gather : Exchange::Unset))
       for (Exchange reduce :
@@ -142,9 +143,11 @@ bool KernelSearch::optionsOf(Operation *op, const KernelPlan &kernel, SmallVecto
           std::string why = checkSplit(*shape, kernel, op, plan);
           if (why.empty())
             list.push_back(plan);
-          else
-            refusal.add(Refusal::Splits, why);
+          else if (first.empty())
+            first = why;
         }
+  if (list.empty())
+    refusal.add(Refusal::Splits, first);
   return !list.empty();
 }
 
