@@ -205,21 +205,23 @@ struct Grid {
   int64_t items, resident, waves;
   double ring; ///< bytes in flight to a CTA: all stages but the one that is read
 
-  /// Bytes a second that `clusters` at a time read.
-  double bandwidth(int64_t clusters) const {
+  /// Bytes a second that `clusters` at a time read, in tiles of `tileBytes`.
+  double bandwidth(int64_t clusters, double tileBytes) const {
     int64_t ctas = clusters * plan.part, sms = std::min(ctas, machine.sms);
     double perSm = double(ctas) / sms * ring / 0.85e-6; // a ring's worth for each latency of the memory
-    return std::min(
-        {machine.bandwidth, sms * std::min(machine.smBandwidth, perSm), ctas * machine.ctaBandwidth});
+    double memory = std::min(machine.bandwidth, sms * std::min(machine.smBandwidth, perSm));
+    double consumers = ctas * tileBytes / (machine.tileNs * 1e-9 + tileBytes / machine.ctaBandwidth);
+    // Each waits for the other now and then: the faster of the two is not free.
+    return 1 / (1 / std::min(memory, consumers) + 0.25 / std::max(memory, consumers));
   }
-  /// Microseconds in which the whole grid streams `bytes`, in `copies` bulk copies.
-  double stream(double bytes, double copies) const {
+  /// Microseconds in which the whole grid streams `bytes`, in `copies` bulk copies and tiles of `tileBytes`.
+  double stream(double bytes, double copies, double tileBytes) const {
     double time = 0;
     for (int64_t done = 0; done < items;) {
       int64_t now = std::min(items - done, resident),
               repeats = std::max<int64_t>(1, (items - done) / resident);
       int64_t sms = std::min(now * plan.part, machine.sms);
-      double read = bytes / items * now / bandwidth(now) * 1e6;
+      double read = bytes / items * now / bandwidth(now, tileBytes) * 1e6;
       double starts = copies / items * now / sms * machine.copyNs * 1e-3;
       // With few stages the copies stop whenever the consumers are late.
       time += repeats * std::max(read, starts) * (1 + 0.3 / plan.ringStages);
@@ -243,7 +245,10 @@ static Phase linearPhase(const Grid &grid, const KernelShape &shape, LinearOp op
   bool byColumns = plan.split == Split::Columns;
   Phase phase;
   phase.bytes = size.bytes() * grid.items;
-  phase.us = grid.stream(phase.bytes, phase.bytes / copyBytes(shape, grid.plan, op, plan));
+  double tileBytes =
+      32.0 * grid.plan.warps *
+      std::min(grid.plan.tileColumns, byColumns ? size.columns / grid.plan.part : size.columns);
+  phase.us = grid.stream(phase.bytes, phase.bytes / copyBytes(shape, grid.plan, op, plan), tileBytes);
   if (describe)
     phase.what = llvm::formatv("weights of {0} x {1} an item", size.rows, size.columns);
   if (shape.isGathered(op) && grid.plan.part > 1) {
@@ -268,7 +273,8 @@ static Phase attentionPhase(const Grid &grid, AttentionOp op, const OpPlan &plan
   length = std::min(length, op.getLen().getType().getCapacity());
   Phase phase;
   phase.bytes = 4.0 * length * dim * grid.items;
-  phase.us = grid.stream(phase.bytes, phase.bytes / (64 * 2 * 64)); // boxes of 64 tokens and 64 dims
+  phase.us =
+      grid.stream(phase.bytes, phase.bytes / (64 * 2 * 64), 128.0 * dim); // boxes and tiles of 64 tokens
   if (describe)
     phase.what = llvm::formatv("{0} cached tokens, {1} query heads an item", length, op.getGroup());
   if (grid.plan.part == 1)

@@ -18,7 +18,8 @@ struct Machine {
   int64_t sharedReserved = 1024;     ///< of each CTA by the driver, bytes
   double bandwidth = 4.6e12;         ///< bytes of memory read a second
   double smBandwidth = 8.3e10;       ///< the same by one SM with a full ring
-  double ctaBandwidth = 5.4e10;      ///< what the consumers of one CTA keep up with
+  double ctaBandwidth = 8e10;        ///< bytes a second that the consumers of a CTA take from a ring tile
+  double tileNs = 100;               ///< what they spend on a tile besides
   double copyNs = 38;                ///< an SM starts a bulk copy every so many ns
   double launchUs = 2.5;             ///< from one kernel's end to the next's start
   double exchangeUs = 2.5;           ///< an exchange in a cluster
