@@ -188,18 +188,6 @@ static std::string describe(const std::string &what, const Comparison &c) {
                      c.relativeL2, c.largest, c.worst, c.expected, c.found);
 }
 
-/// Each element's absolute error is at most the tolerance's for elements.
-static Comparison compareLogs(const std::vector<double> &expected, const Tensor &found, Tolerance tolerance) {
-  Comparison result;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    double want = expected[i], got = found.get(int64_t(i)), error = want == got ? 0 : std::abs(want - got);
-    if (!(error <= result.largest))
-      result = {0, error, int64_t(i), want, got};
-  }
-  result.passed = result.largest <= tolerance.element;
-  return result;
-}
-
 std::string cfc::test::mismatch(const Graph &graph, GraphRun &run, const TensorMap &inputs,
                                 const TensorMap &outputs, Tolerance tolerance) {
   attn::ReferenceResult reference = graph.reference(inputs);

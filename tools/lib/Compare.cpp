@@ -74,6 +74,17 @@ Comparison cfc::compare(std::span<const double> expected, const Tensor &found, i
   return result;
 }
 
+Comparison cfc::compareLogs(std::span<const double> expected, const Tensor &found, Tolerance tolerance) {
+  Comparison result;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    double error = elementError(expected[i], found.get(int64_t(i)));
+    if (error > result.largest)
+      result = {0, error, int64_t(i), expected[i], found.get(int64_t(i))};
+  }
+  result.passed = result.largest <= tolerance.element;
+  return result;
+}
+
 std::string cfc::indexText(int64_t i, const std::vector<int64_t> &shape) {
   std::string text;
   for (size_t d = shape.size(); d-- > 0;) {

@@ -27,6 +27,10 @@ struct Comparison {
 Comparison compare(std::span<const double> expected, const Tensor &found, int64_t row, bool byRow,
                    Tolerance tolerance);
 
+/// Compares logarithms, of which only the absolute error says anything: each element's is held to
+/// `tolerance.element`, and `largest` is the largest.
+Comparison compareLogs(std::span<const double> expected, const Tensor &found, Tolerance tolerance);
+
 /// Index of element `i`: "[0, 17]".
 std::string indexText(int64_t i, const std::vector<int64_t> &shape);
 

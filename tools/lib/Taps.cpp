@@ -38,6 +38,11 @@ DType cfc::coarsestType(Value value) {
   return element ? dtypeOf(element) : DType::f16;
 }
 
+bool cfc::isLogSumExp(Value value) {
+  auto attention = value.getDefiningOp<attn::AttentionOp>();
+  return attention && attention.getLse() == value;
+}
+
 /// Whether a device computes the value: a generated table is data.
 static bool isComputed(Value value) {
   Operation *op = value.getDefiningOp();
@@ -53,6 +58,7 @@ static Tap makeTap(Value value) {
     tap.name = value.getDefiningOp()->getName().getStringRef().str();
   tap.type = dtypeOf(type.getElementType());
   tap.coarsest = coarsestType(value);
+  tap.isLog = isLogSumExp(value);
   tap.shape.assign(type.getShape().begin(), type.getShape().end());
   tap.row = tap.shape.back();
   if (auto attention = value.getDefiningOp<attn::AttentionOp>();

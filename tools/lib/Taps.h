@@ -18,11 +18,15 @@ struct Tap {
   std::vector<int64_t> shape;
   int64_t row = 1;    ///< elements of a row: an attention's head, else the last dimension
   bool byRow = false; ///< whether each row is held to the limit alone
+  bool isLog = false; ///< whether it is a log-sum-exp: compareLogs
 };
 
 /// bf16 if a value is made of anything in bf16, whatever its own type: products of mixed types are taken in
 /// bf16. Else its own type.
 DType coarsestType(mlir::Value value);
+
+/// Whether a value is an attention's log-sum-exp.
+bool isLogSumExp(mlir::Value value);
 
 /// The graph's results; what is added to a residual; every attention's output.
 std::vector<Tap> defaultTaps(attn::GraphOp graph);

@@ -30,10 +30,12 @@ static std::vector<int64_t> parseLengths(const std::string &text) {
 
 static std::string checkText(const Check &check) {
   const Comparison &c = check.comparison;
-  std::string text =
-      fmt::format("  {:<16} relative L2 {:.1e} (limit {:.0e})  largest {:.1e} (limit {:.0e})  {}\n",
-                  check.name, c.relativeL2, check.tolerance.relativeL2, c.largest, check.tolerance.element,
-                  c.passed ? "ok" : "MISMATCH");
+  bool isLog = check.tap && check.tap->isLog;
+  std::string relative =
+      isLog ? "absolute"
+            : fmt::format("relative L2 {:.1e} (limit {:.0e})", c.relativeL2, check.tolerance.relativeL2);
+  std::string text = fmt::format("  {:<16} {:<32} largest {:.1e} (limit {:.0e})  {}\n", check.name, relative,
+                                 c.largest, check.tolerance.element, c.passed ? "ok" : "MISMATCH");
   if (!c.passed && c.worst >= 0)
     text += fmt::format("  {:<16} worst at {}: expected {:.6g}, found {:.6g}\n", "",
                         indexText(c.worst, check.shape), c.expected, c.found);
