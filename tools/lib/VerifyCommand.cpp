@@ -34,7 +34,7 @@ static std::string checkText(const Check &check) {
   std::string relative =
       isLog ? "absolute"
             : fmt::format("relative L2 {:.1e} (limit {:.0e})", c.relativeL2, check.tolerance.relativeL2);
-  std::string text = fmt::format("  {:<16} {:<32} largest {:.1e} (limit {:.0e})  {}\n", check.name, relative,
+  std::string text = fmt::format("  {:<16} {:<33} largest {:.1e} (limit {:.0e})  {}\n", check.name, relative,
                                  c.largest, check.tolerance.element, c.passed ? "ok" : "MISMATCH");
   if (!c.passed && c.worst >= 0)
     text += fmt::format("  {:<16} worst at {}: expected {:.6g}, found {:.6g}\n", "",
