@@ -163,6 +163,11 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
     op->walk([&](Operation *inner) { last = std::max(last, number[inner]); });
     return last;
   };
+  auto hasBarrier = [&](Operation *op) {
+    if (auto exchange = dyn_cast<ExchangeOp>(op))
+      return exchanges[op].workers > 1;
+    return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp>(op);
+  };
   auto readUntil = [&](Operation *user, Value tile) {
     // A loop that uses a tile from outside reads it in every iteration.
     for (Operation *loop = user->getParentOp(); loop && loop != tile.getParentRegion()->getParentOp();
@@ -170,8 +175,7 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
       if (isa<ForItemsOp>(loop))
         return endOf(loop);
     int64_t at = number[user];
-    while (at + 1 < int64_t(order.size()) &&
-           isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp>(order[at]))
+    while (at + 1 < int64_t(order.size()) && !hasBarrier(order[at]))
       ++at;
     return at;
   };

@@ -42,32 +42,26 @@ class Tile:
         return [axis for axis, state in self.states if state == "split"]
 
 
-def each(value, function):
-    """`function` of a tile's elements, or of every worker's summands."""
-    return {key: function(v) for key, v in value.items()} if isinstance(value, dict) else function(value)
-
-
 class Kernel:
     def __init__(self, seed):
         self.random = Random(seed)
         self.seed = seed
         self.arguments, self.inputs, self.outputs = [], {}, {}
         self.lines, self.indent = [], "  "
-        self.steps = []  # (in the loop?, function(item, values))
+        self.steps = []  # (items of the loop, 0 outside; number of the loop; function(item, values))
         self.tiles, self.count = [], 0
         self.written = {}
         r = self.random
         sizes = r.pick((), (2,), (4,), (8,), (16,), (2, 2), (2, 4), (4, 2), (2, 8), (4, 4), (2, 2, 2), (1, 4))
         self.axes = {f"c{i}": size for i, size in enumerate(sizes)}
-        self.items = r.pick(0, 1, 2, 3, 5, 7, 12)
+        self.loops = [r.pick(1, 2, 3, 5, 7, 12) for _ in range(r.pick(0, 1, 1, 1, 1, 2))]
         self.warps = r.pick(None, 4, 8)
         self.plan = {"ring_stages": r.pick(2, 2, 3, 5)}
         if r.pick(True, False):
             self.plan["tile_columns"] = r.pick(0, 16, 32, 48, 80, 128, 256)
         if r.pick(True, False):
             self.plan["pdl"] = 1
-        self.in_loop = False
-        self.items_axis = "item"
+        self.in_loop, self.items, self.items_axis = False, 0, None  # of the loop at hand
 
     def new(self, prefix="t"):
         self.count += 1
@@ -102,9 +96,12 @@ class Kernel:
     def add(self, tile, text, function):
         self.lines.append(f"{self.indent}%{tile.name} = {text} -> {tile.type()}")
         name = tile.name
-        self.steps.append((self.in_loop, lambda item, values: values.__setitem__(name, function(item, values))))
+        self.step(lambda item, values: values.__setitem__(name, function(item, values)))
         self.tiles.append(tile)
         return tile
+
+    def step(self, function):
+        self.steps.append((self.items, self.items_axis, function))
 
     def at(self):
         return " at %i" if self.in_loop else ""
@@ -368,7 +365,7 @@ class Kernel:
                 if first + i < n:
                     target[first + i] = x
 
-        self.steps.append((in_loop, step))
+        self.step(step)
         self.written[tile.name] = True
 
     def write(self):
@@ -379,7 +376,7 @@ class Kernel:
         return True
 
     def finish(self):
-        candidates = [t for t in self.tiles if self.items_axis in t.partial() and t.partial() == [self.items_axis]]
+        candidates = [t for t in self.tiles if t.partial() == [self.items_axis]]
         candidates = [t for t in candidates if t.kind == "f32" and t.name not in self.written]
         if not candidates or not self.in_loop:
             return False
@@ -411,7 +408,7 @@ class Kernel:
             for i in range(n):
                 target[i] += values[tile.name][i]
 
-        self.steps.append((True, step))
+        self.step(step)
         return True
 
     def draw(self, count):
@@ -425,23 +422,24 @@ class Kernel:
 
     def build(self):
         r = self.random
-        self.draw(r.between(0, 4) if self.items else r.between(6, 16))
-        if self.items:
+        self.draw(r.between(0, 4) if self.loops else r.between(6, 16))
+        for number, items in enumerate(self.loops):
+            self.items, self.items_axis, outer = items, f"item{number}", list(self.tiles)
             self.lines.append(f"{self.indent}kernel.for_items %i over {self.items_axis} {{")
-            self.in_loop, self.indent, outer = True, "    ", list(self.tiles)
+            self.in_loop, self.indent = True, "    "
             self.draw(r.between(4, 14))
             for tile in self.tiles:
                 if tile not in outer and tile.name not in self.written and not tile.partial() and r.pick(True, False):
                     self.write_tile(tile)
-            self.in_loop, self.indent, self.tiles = False, "  ", outer
+            self.in_loop, self.indent, self.tiles, self.items, self.items_axis = False, "  ", outer, 0, None
             self.lines.append(f"{self.indent}}}")
-            self.draw(r.pick(0, 0, 2)) if self.tiles else None
+            if self.tiles:
+                self.draw(r.pick(0, 0, 2))
         if not self.outputs:
             tile = next((t for t in self.tiles if not t.partial()), None)
             self.write_tile(tile) if tile else None
         axes = [f"{axis} = {size} @cta" for axis, size in self.axes.items()]
-        if self.items:
-            axes.append(f"{self.items_axis} = {self.items} @grid")
+        axes += [f"item{number} = {items} @grid" for number, items in enumerate(self.loops)]
         if self.warps:
             axes.append(f"w = {self.warps} @warp")
         r.source.shuffle(axes)
@@ -453,11 +451,12 @@ class Kernel:
         """Runs the steps in the order of the text, those of the loop once for each item."""
         values, index = {}, 0
         while index < len(self.steps):
+            items, axis, _ = self.steps[index]
             end = index
-            while end < len(self.steps) and self.steps[end][0] == self.steps[index][0]:
+            while end < len(self.steps) and self.steps[end][1] == axis:
                 end += 1
-            for item in range(self.items if self.steps[index][0] else 1):
-                for _, step in self.steps[index:end]:
+            for item in range(items or 1):
+                for _, _, step in self.steps[index:end]:
                     step(item, values)
             index = end
         return {name: (array, 0) for name, array in self.outputs.items()}

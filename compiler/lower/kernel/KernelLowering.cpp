@@ -163,7 +163,20 @@ static bool usesBulkExchange(ForItemsOp op) {
       .wasInterrupted();
 }
 
+/// Whether the operation before `op` may still read a tile: tiles of the loop share memory with it.
+static bool followsWrite(ForItemsOp op) {
+  for (Operation *before = op->getPrevNode(); before; before = before->getPrevNode()) {
+    if (isa<WriteOp, AppendOp>(before))
+      return true;
+    if (!isa<LoadOp, LoadCacheOp, ExtractOp, ExchangeOp>(before)) // an exchange over one worker does nothing
+      return false;
+  }
+  return false;
+}
+
 LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
+  if (followsWrite(op))
+    sync();
   Value first = b.create<simt::ClusterIdOp>(b.getI32Type());
   Value step = b.create<simt::NumClustersOp>(b.getI32Type());
   LogicalResult result = success();

@@ -111,7 +111,7 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
       b.loc = op.getLoc();
       b.ifThen(b.eq(tid, 0), [&] { b.store(b.i32(0), counter); });
     });
-    sync(); // the flag is free again
   });
+  sync(); // the flag is free again, and no CTA still reads a tile
   return result;
 }
