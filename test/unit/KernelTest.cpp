@@ -1,6 +1,6 @@
 //===- KernelTest.cpp - Lowered kernels on the emulator, against sums in double ------===//
-#include "test/unit/KernelHarness.h"
 #include "dialects/attn/Elements.h"
+#include "test/unit/KernelHarness.h"
 #include "llvm/Support/raw_ostream.h"
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -153,7 +153,8 @@ TEST_CASE("attention over cached tokens and the new one", "[kernel]") {
   // Rows past the length hold NaN: they must not leak.
   std::vector<double> k(c.heads * capacity * c.dim, NAN), v = k;
   for (int h = 0; h < c.heads; ++h) {
-    auto kr = randomValues(c.length * c.dim, 1, 4 + h, kind), vr = randomValues(c.length * c.dim, 1, 40 + h, kind);
+    auto kr = randomValues(c.length * c.dim, 1, 4 + h, kind),
+         vr = randomValues(c.length * c.dim, 1, 40 + h, kind);
     std::copy(kr.begin(), kr.end(), k.begin() + h * capacity * c.dim);
     std::copy(vr.begin(), vr.end(), v.begin() + h * capacity * c.dim);
   }
