@@ -31,6 +31,9 @@ using namespace cfc;
 namespace {
 constexpr int kBadInput = 2, kCannotRun = 3, kInternal = 4;
 
+/// In the place of a plan, in bundles too.
+constexpr const char *kHandwritten = "handwritten kernels: their plan is in them\n";
+
 /// Adds the time since its construction to the list of `-v`.
 class PhaseTimer {
 public:
@@ -286,7 +289,9 @@ LogicalResult Compilation::run(ModuleOp source) {
       return failure();
     result.kernel = source.clone();
     name = kernels.front().getSymName();
-    result.planText = "handwritten kernels: their plan is in them\n";
+    result.planText = kHandwritten;
+    if (options.plan != "auto" && options.plan != kHandwritten)
+      return fail(kBadInput, "--plan is for graphs: handwritten kernels have their plan in them");
   }
   for (const auto &[setting, value] : options.sets)
     return fail(kBadInput, "--set " + setting + "=" + value + ": the graph leaves no '" + setting + "' open");

@@ -162,6 +162,8 @@ def main(arguments):
         with open(source, "w") as file:
             file.write(text)
         problem = run(source, os.path.join(folder, "run"), inputs, attention.expected(inputs), seed)
+        if problem and problem.startswith("exit 3\n"):
+            problem = None  # more shared memory than there is
         if problem:
             print(f"attention{seed}: {problem}\n{text}")
             return 1
