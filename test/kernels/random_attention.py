@@ -39,7 +39,8 @@ class Attention:
         self.items = r.pick(self.heads, self.heads, 0)
         self.length = r.pick(0, 1, 15, 63, 64, 65, 100, 127, 128, 129, 200, 300, r.between(0, 400))
         self.pool = self.length + r.pick(1, 2, 70)
-        self.axes = [(f"c{i}", size) for i, size in enumerate(r.pick((), (1,), (2,), (4,), (8,), (16,), (2, 2), (4, 2), (2, 8)))]
+        sizes = r.pick((), (1,), (2,), (4,), (8,), (16,), (2, 2), (4, 2), (2, 8))
+        self.axes = [(f"c{i}", size) for i, size in enumerate(sizes)]
         self.split = [axis for axis, _ in self.axes if r.pick(True, True, True, False)]
         r.source.shuffle(self.split)
         self.kind, self.query_kind = r.pick("f16", "bf16"), r.pick("f16", "bf16", "f32")
@@ -96,7 +97,7 @@ class Attention:
             rest = [a for a in left if a != axis]
             algorithm = r.pick("push", "butterfly", "bulk") if bulk else r.pick("push", "butterfly")
             lines.append(
-                f"    %r{len(rest)} = kernel.exchange reduce %{tile} over \"{axis}\" by {algorithm} : "
+                f'    %r{len(rest)} = kernel.exchange reduce %{tile} over "{axis}" by {algorithm} : '
                 f"{self.state(left)} -> {self.state(rest)}"
             )
             tile, left = f"r{len(rest)}", rest
@@ -118,7 +119,8 @@ class Attention:
             memory = f"memref<{n * d}x{self.kind}>"
             arguments += [f"%new_k: {memory}", f"%new_v: {memory}"]
             lines += [f"    %{x} = kernel.read %new_{x}{at} : {memory} -> {row}" for x in "kv"]
-            lines.append(f"    kernel.append %k, %v to %cache slot %slot{at} : {row}, {row}, {cache}, memref<1xi64>{item}")
+            types = f"{row}, {row}, {cache}, memref<1xi64>{item}"
+            lines.append(f"    kernel.append %k, %v to %cache slot %slot{at} : {types}")
         arguments += ["%len: memref<1xi32>", "%slot: memref<1xi64>"]
         arguments += [f"%o: memref<{n * g * d}xf32>", f"%lse: memref<{n * g}xf32>"]
         bound = self.random.pick(self.length + 1, 1000)
@@ -136,15 +138,17 @@ class Attention:
                 f"{whole}, {q}, {row}, {row}, memref<1xi64> -> {whole}"
             )
             tile = "n"
-        lines.append(f"    %y, %l = kernel.normalize %{tile} : {whole} -> !kernel.tile<{g * d}xf32>, !kernel.tile<{g}xf32>")
+        results = f"!kernel.tile<{g * d}xf32>, !kernel.tile<{g}xf32>"
+        lines.append(f"    %y, %l = kernel.normalize %{tile} : {whole} -> {results}")
         lines.append(f"    kernel.write %y, %o{at} : !kernel.tile<{g * d}xf32>, memref<{n * g * d}xf32>")
         lines.append(f"    kernel.write %l, %lse{at} : !kernel.tile<{g}xf32>, memref<{n * g}xf32>")
         axes = [f"{axis} = {size} @cta" for axis, size in self.axes] + [f"w = {self.warps} @warp"]
         if self.items:
             axes.append(f"head = {self.items} @grid")
             lines = ["  kernel.for_items %i over head {", *lines, "  }"]
-        head = f"kernel.func @attention{self.seed}({', '.join(arguments)})\n    axes({', '.join(axes)}) plan(ring_stages = {self.stages}) {{"
-        return "\n".join([head, *lines, "  kernel.return", "}", ""])
+        head = f"kernel.func @attention{self.seed}({', '.join(arguments)})"
+        mesh = f"    axes({', '.join(axes)}) plan(ring_stages = {self.stages}) {{"
+        return "\n".join([head, mesh, *lines, "  kernel.return", "}", ""])
 
 
 def main(arguments):
@@ -168,7 +172,8 @@ def main(arguments):
             print(f"attention{seed}: {problem}\n{text}")
             return 1
         os.remove(source)
-        print(f"attention{seed} ok: length {attention.length}, {attention.heads} x {attention.group} heads of {attention.dim}")
+        heads = f"{attention.heads} x {attention.group} heads of {attention.dim}"
+        print(f"attention{seed} ok: length {attention.length}, {heads}")
     return 0
 
 

@@ -26,7 +26,7 @@ BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 
 
 class Tile:
-    """A tile of `n` elements; `states` are (axis, "split" | "sum" | "max") in the order of the type; |elements| <= bound."""
+    """A tile of `n` elements, none above `bound`; `states` are (axis, "split" | "sum" | "max"), in the type's order."""
 
     def __init__(self, name, kind, n, states, bound):
         self.name, self.kind, self.n, self.states, self.bound = name, kind, n, tuple(states), bound
@@ -231,7 +231,8 @@ class Kernel:
         n = r.between(1, a.n)
         first = r.between(0, a.n - n)
         tile = Tile(self.new(), a.kind, n, (), a.bound)
-        self.add(tile, f"kernel.extract %{a.name} from {first} : {a.type()}", lambda item, values: values[a.name][first : first + n])
+        text = f"kernel.extract %{a.name} from {first} : {a.type()}"
+        self.add(tile, text, lambda item, values: values[a.name][first : first + n])
         tile.first = getattr(a, "first", 0) + first
         return True
 
@@ -258,8 +259,8 @@ class Kernel:
                     y[k] = x[k] * turn[j] + x[i] * turn[j + half]
             return y
 
-        text = f"kernel.rope {style} %{a.name}, %{table} position %{where} : {a.type()}, {self.memory_type(table)}, memref<1xi32>"
-        self.add(tile, text, value)
+        types = f"{a.type()}, {self.memory_type(table)}, memref<1xi32>"
+        self.add(tile, f"kernel.rope {style} %{a.name}, %{table} position %{where} : {types}", value)
         return True
 
     def matmul(self):
@@ -285,7 +286,7 @@ class Kernel:
             rows = [8 * math.ceil(n / 8) for n in rows]
         rows[-1] += -sum(rows) % unit
         bound = a.bound * a.n
-        kinds = [kind for kind, limit in EXACT.items() if bound * max(parts, 1) <= limit]
+        kinds = [kind for kind, limit in EXACT.items() if bound * parts <= limit]
         if not kinds or sum(rows) > 150 or (mode == "columns" and len(rows) > 1):
             return False
         width = a.n * self.items if mode == "columns" else a.n
@@ -308,7 +309,8 @@ class Kernel:
         if mode == "columns":
             result.append((self.items_axis, "sum"))
         tile = Tile(self.new(), "f32" if mode == "columns" else r.pick(*kinds), sum(rows), result, bound)
-        data, sizes, part = [self.inputs[w] for w in weights], [self.axes[axis] for axis in column_axes], a.n // max(parts, 1)
+        data, sizes = [self.inputs[w] for w in weights], [self.axes[axis] for axis in column_axes]
+        part = a.n // parts
 
         def value(item, values):
             x, lines = values[a.name], []
@@ -317,9 +319,12 @@ class Kernel:
                 for row in range(first, first + n):
                     begin = row * width + (item * a.n if mode == "columns" else 0)
                     lines.append(flat[begin : begin + a.n] if row < have else None)
+
             def product(low, high):
-                # None: a row that is not there gives anything
-                return [None if line is None else sum(p * q for p, q in zip(line[low:high], x[low:high])) for line in lines]
+                """None: a row that is not there gives anything."""
+                rows = [line and line[low:high] for line in lines]
+                return [row and sum(p * q for p, q in zip(row, x[low:high])) for row in rows]
+
             if not sizes:
                 return product(0, a.n)
             keys = itertools.product(*map(range, sizes))
@@ -337,7 +342,8 @@ class Kernel:
         while tile.states and not tile.partial():
             axis = tile.splits()[-1]
             whole = Tile(self.new(), tile.kind, tile.n, tile.states[:-1], tile.bound)
-            self.add(whole, f'kernel.exchange gather %{tile.name} over "{axis}" by push : {tile.type()}', lambda i, v, t=tile: v[t.name])
+            text = f'kernel.exchange gather %{tile.name} over "{axis}" by push : {tile.type()}'
+            self.add(whole, text, lambda item, values, t=tile: values[t.name])
             self.tiles.remove(whole)
             tile = whole
         if tile.partial():
@@ -345,7 +351,8 @@ class Kernel:
         first = 0
         for n, count in zip(rows, have):
             part = Tile(self.new(), tile.kind, n, (), tile.bound)
-            self.add(part, f"kernel.extract %{tile.name} from {first} : {tile.type()}", lambda i, v, f=first, n=n, t=tile: v[t.name][f : f + n])
+            text = f"kernel.extract %{tile.name} from {first} : {tile.type()}"
+            self.add(part, text, lambda item, values, f=first, n=n, t=tile: values[t.name][f : f + n])
             self.tiles.remove(part)
             self.write_tile(part, count)
             first += n
@@ -356,7 +363,8 @@ class Kernel:
         n = have or tile.n * items - r.pick(0, r.between(0, tile.n - 1))
         kind = r.pick(*[kind for kind, limit in EXACT.items() if tile.bound <= limit])
         memory = self.output(kind, n)
-        self.lines.append(f"{self.indent}kernel.write %{tile.name}, %{memory}{self.at()} : {tile.type()}, {self.memory_type(memory)}")
+        types = f"{tile.type()}, {self.memory_type(memory)}"
+        self.lines.append(f"{self.indent}kernel.write %{tile.name}, %{memory}{self.at()} : {types}")
         target, in_loop = self.outputs[memory][2], self.in_loop
 
         def step(item, values):
@@ -383,12 +391,13 @@ class Kernel:
         r = self.random
         tile = r.pick(*candidates)
         self.written[tile.name] = True
-        sum_tile = Tile(self.new(), "f32", tile.n, [s for s in tile.states if s[0] != self.items_axis], tile.bound * self.items)
+        states = [s for s in tile.states if s[0] != self.items_axis]
+        sum_tile = Tile(self.new(), "f32", tile.n, states, tile.bound * self.items)
         if sum_tile.bound > EXACT["f32"]:
             return False
         self.lines.append(
-            f"{self.indent}kernel.finish %{tile.name} over {self.items_axis} by {r.pick('ordered', 'atomic')} : {tile.type()} "
-            f"as %{sum_tile.name}: {sum_tile.type()} {{"
+            f"{self.indent}kernel.finish %{tile.name} over {self.items_axis} by {r.pick('ordered', 'atomic')} : "
+            f"{tile.type()} as %{sum_tile.name}: {sum_tile.type()} {{"
         )
         n = tile.n - r.pick(0, r.between(0, tile.n - 1))
         bias = self.argument(r.integers("f32", tile.n))
@@ -412,8 +421,8 @@ class Kernel:
         return True
 
     def draw(self, count):
-        operations = [self.read, self.elementwise, self.cast, self.fold, self.gather, self.gather, self.reduce, self.reduce]
-        operations += [self.extract, self.rope, self.write, self.finish, self.finish] + 6 * [self.matmul]
+        operations = [self.read, self.elementwise, self.cast, self.fold, self.extract, self.rope, self.write]
+        operations += 2 * [self.gather, self.reduce, self.finish] + 6 * [self.matmul]
         done, tries = 0, 0
         while done < count and tries < 60 * count:
             tries += 1
@@ -444,8 +453,9 @@ class Kernel:
             axes.append(f"w = {self.warps} @warp")
         r.source.shuffle(axes)
         plan = ", ".join(f"{key} = {value}" for key, value in self.plan.items())
-        head = f"kernel.func @random{self.seed}({', '.join(self.arguments)})\n    axes({', '.join(axes)}) plan({plan}) {{"
-        return "\n".join([head, *self.lines, "  kernel.return", "}", ""])
+        head = f"kernel.func @random{self.seed}({', '.join(self.arguments)})"
+        mesh = f"    axes({', '.join(axes)}) plan({plan}) {{"
+        return "\n".join([head, mesh, *self.lines, "  kernel.return", "}", ""])
 
     def expected(self):
         """Runs the steps in the order of the text, those of the loop once for each item."""

@@ -13,7 +13,7 @@ def write_arrays(folder, arrays):
 
 
 def compare(folder, outputs):
-    """Compares the files in `folder` with `outputs`: name -> (array, tolerance). Gives lines of text and whether all agree.
+    """Compares the files in `folder` with `outputs`: name -> (array, tolerance). Gives lines of text and the verdict.
 
     A tolerance of 0 asks for the same values; any other is the largest difference allowed, in units of the expected
     array's root of mean square.
@@ -33,7 +33,8 @@ def run(source, folder, inputs, outputs, seed, options=()):
     """One run of `source` in `folder`. Gives the text of what is wrong, or None."""
     shutil.rmtree(folder, ignore_errors=True)
     write_arrays(os.path.join(folder, "in"), inputs)
-    command = ["cfc", "run", source, "--device=emu", f"--seed={seed}", "--output", os.path.join(folder, "out"), *options]
+    command = ["cfc", "run", source, "--device=emu", f"--seed={seed}", *options]
+    command += ["--output", os.path.join(folder, "out")]
     for name in inputs:
         command += ["--input", f"{name}={os.path.join(folder, 'in', name + '.npy')}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
