@@ -171,7 +171,7 @@ static LogicalResult checkFinish(FinishOp op, Workspace workspace) {
   int64_t end = atomic ? workspace.zero : workspace.bytes;
   int64_t firstCounter = op.getCounters(), firstPartial = op.getPartials();
   if (firstCounter < 0 || firstCounter % 4 || firstCounter > workspace.zero - counters || firstPartial < 0 ||
-      firstPartial % 4 || firstPartial > end - partials)
+      firstPartial % 16 || firstPartial > end - partials)
     return op.emitOpError("has counters at byte ")
            << firstCounter << " and partial sums at byte " << firstPartial << " of a workspace of "
            << workspace.bytes << " bytes, the first " << workspace.zero

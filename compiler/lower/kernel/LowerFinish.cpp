@@ -18,10 +18,12 @@ using namespace cfc::kernel;
 static constexpr int64_t kUnrolledItems = 64;
 
 /// `leaf(0)` + … + `leaf(n - 1)` by the left-balanced tree, in a loop: level l of a binary counter holds the
-/// sum of 2^l leaves, and the levels that are left are the bits of n, the smallest last in order.
-static Value sumInLoop(SimtBuilder &b, int64_t n, function_ref<Value(Value)> leaf) {
+/// sum of 2^l leaves, and the levels that are left are the bits of n, the smallest last in order. Leaves are
+/// f32 or vectors of f32.
+static Value sumInLoop(SimtBuilder &b, int64_t n, Type type, function_ref<Value(Value)> leaf) {
   int64_t levels = llvm::Log2_64(n) + 1;
-  SimtBuilder::Values sums = b.loop(b.i32(0), b.i32(n), b.i32(1), SmallVector<Value>(levels, b.f32(0)),
+  Value zero = b.create<arith::ConstantOp>(cast<TypedAttr>(b.getZeroAttr(type)));
+  SimtBuilder::Values sums = b.loop(b.i32(0), b.i32(n), b.i32(1), SmallVector<Value>(levels, zero),
                                     [&](Value k, ValueRange held) -> SimtBuilder::Values {
                                       SimtBuilder::Values next;
                                       Value carry = leaf(k), active = b.i1(true);
@@ -60,7 +62,7 @@ void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
   forEach(local / width, [&](Value i) {
     Value at = b.offset(rows, b.mul(i, 4 * width));
     auto partial = [&](Value k) { return b.load(type, b.offset(at, b.mul(b.wide(k), whole * 4))); };
-    Value total = numItems > kUnrolledItems ? sumInLoop(b, numItems, partial)
+    Value total = numItems > kUnrolledItems ? sumInLoop(b, numItems, type, partial)
                                             : mergeTree<Value>(
                                                   numItems, [&](int64_t k) { return partial(b.i32(k)); },
                                                   [&](Value x, Value y) { return b.fadd(x, y); });
