@@ -13,6 +13,7 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MathExtras.h"
 #include <map>
+#include <set>
 
 #define DEBUG_TYPE "kernel-assign-storage"
 
@@ -197,8 +198,37 @@ static LogicalResult checkPlaces(ModuleOp module) {
   return failure(wrong.wasInterrupted());
 }
 
+/// Where an argument lies: in the workspace (true) or where a table entry says, and the offset or entry.
+static std::pair<bool, int64_t> placeOf(BlockArgument arg) {
+  auto func = cast<FuncOp>(arg.getOwner()->getParentOp());
+  auto at = func.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kWorkspaceAttr);
+  auto entry = func.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kEntryAttr);
+  return at ? std::pair(true, at.getInt()) : std::pair(false, entry ? entry.getInt() : -1);
+}
+
+/// With pdl = 1 a kernel streams weights while the kernels before it may still run, those of the last launch
+/// too: no kernel of the module may write what it streams.
+static LogicalResult checkEarlyStreams(ModuleOp module) {
+  std::set<std::pair<bool, int64_t>> written;
+  module.walk([&](WriteOp op) {
+    if (auto arg = dyn_cast<BlockArgument>(op.getMemory()))
+      written.insert(placeOf(arg));
+  });
+  WalkResult wrong = module.walk([&](LoadOp op) -> WalkResult {
+    if (!op->getParentOfType<FuncOp>().planValue("pdl", 0))
+      return WalkResult::advance();
+    for (Value weight : op.getWeights())
+      if (auto arg = dyn_cast<BlockArgument>(weight); arg && written.count(placeOf(arg)))
+        return op.emitOpError(
+            "streams what a kernel of this file writes, which with pdl = 1 may not be there yet: "
+            "leave out pdl, or read it as a tile");
+    return WalkResult::advance();
+  });
+  return failure(wrong.wasInterrupted());
+}
+
 void KernelAssignStoragePass::runOnOperation() {
   if (failed(assignEntries()) || failed(checkEntries(getOperation())) || failed(assignWorkspace()) ||
-      failed(checkPlaces(getOperation())))
+      failed(checkPlaces(getOperation())) || failed(checkEarlyStreams(getOperation())))
     signalPassFailure();
 }

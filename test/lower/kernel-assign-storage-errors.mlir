@@ -70,3 +70,19 @@ module attributes {kernel.workspace_bytes = 256 : i64, kernel.zero_bytes = 16 : 
     kernel.return
   }
 }
+
+// -----
+
+kernel.func @early(%x: memref<8xf16>, %w: memref<8x8xf16>, %y: memref<8xf32>) axes() plan(pdl = 1) {
+  %t = kernel.read %x : memref<8xf16> -> !kernel.tile<8xf16>
+  // expected-error@+1 {{streams what a kernel of this file writes, which with pdl = 1 may not be there yet}}
+  %s = kernel.load %w rows [8] : memref<8x8xf16> -> !kernel.stream<8x8xf16>
+  %m = kernel.matmul %s, %t slots 1 : !kernel.stream<8x8xf16>, !kernel.tile<8xf16> -> !kernel.tile<8xf32>
+  kernel.write %m, %y : !kernel.tile<8xf32>, memref<8xf32>
+  kernel.return
+}
+kernel.func @late(%v: memref<64xf16>, %w: memref<8x8xf16>) axes() plan() {
+  %t = kernel.read %v : memref<64xf16> -> !kernel.tile<64xf16>
+  kernel.write %t, %w : !kernel.tile<64xf16>, memref<8x8xf16>
+  kernel.return
+}
