@@ -56,6 +56,32 @@ TEST_CASE("a reduce gives the sum of all ranks", "[exchange]") {
   }
 }
 
+TEST_CASE("a max gives the largest part of all ranks", "[exchange]") {
+  int n = GENERATE(1, 2, 4, 8, 16);
+  std::string algorithm = GENERATE("push", "butterfly");
+  CAPTURE(n, algorithm);
+  KernelRun run(fmt::format(R"(
+kernel.func @max(%x: memref<{0}xf16>, %y: memref<1xf32>) axes(part = {1} @cta) plan() {{
+  %t = kernel.read %x : memref<{0}xf16> -> !kernel.tile<{0}xf16, part: split(0)>
+  %f = kernel.fold max %t : !kernel.tile<{0}xf16, part: split(0)> -> !kernel.tile<1xf32, part: partial(max)>
+  %m = kernel.exchange reduce %f over "part" by {2} : !kernel.tile<1xf32, part: partial(max)> -> !kernel.tile<1xf32>
+  kernel.write %m, %y : !kernel.tile<1xf32>, memref<1xf32>
+  kernel.return
+}})",
+                            48 * n, n, algorithm));
+  for (int largest = 0; largest < n; ++largest) { // all values negative, so that a 0 from nowhere would win
+    std::vector<double> x(48 * n);
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = -100.0 - double(i % 7);
+    x[48 * largest + 31] = -3;
+    run.set("x", x);
+    auto report = run.launch(largest);
+    INFO(textOf(report));
+    REQUIRE(report.ok);
+    REQUIRE(run.get("y")[0] == -3);
+  }
+}
+
 TEST_CASE("a gather gives the parts of all ranks in order", "[exchange]") {
   int n = GENERATE(1, 2, 4, 8, 16);
   std::string algorithm = GENERATE("push", "butterfly", "bulk");
@@ -86,7 +112,7 @@ kernel.func @gather(%x: memref<{0}xf16>, %y: memref<{0}xf16>) axes(part = {1} @c
   }
 }
 
-TEST_CASE("a sum over the grid has the same bits in any order of items", "[exchange]") {
+TEST_CASE("a sum over the grid takes every item once, in any order", "[exchange]") {
   std::string algorithm = GENERATE("ordered", "atomic");
   int items = GENERATE(1, 3, 7, 16);
   CAPTURE(algorithm, items);

@@ -41,7 +41,7 @@ LogicalResult KernelLowering::run() {
     b.ifThen(b.eq(warp, warps), [&] {
       ring = start;
       scalars.clear();
-      result = lowerProducer(producer);
+      lowerProducer(producer);
     });
     if (failed(result))
       return failure();

@@ -70,10 +70,11 @@ private:
   void releaseSlot(Ring r);
 
   //===-- LowerFeed.cpp: the producer -------------------------------------------===//
-  llvm::LogicalResult lowerProducer(ProducerOp op);
-  llvm::LogicalResult feedBlock(mlir::Block &block);
+  void lowerProducer(ProducerOp op);
+  void feedBlock(mlir::Block &block);
   void feedWeights(LoadOp load, MatmulTiling tiling);
   void feedCache(LoadCacheOp load);
+  int64_t mapOffset(Value argument, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
   Value map(Value argument, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
   void acquireMaps(ProducerOp op);
   std::pair<Value, Value> streamOffset(LoadOp load);

@@ -12,41 +12,41 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
+/// Where in the table the tensor map of an argument lies.
+int64_t KernelLowering::mapOffset(Value argument, StringRef field, ArrayRef<int64_t> box) {
+  return maps.offsetOf(entryOf(func, cast<BlockArgument>(argument).getArgNumber()), field, box);
+}
+
 /// Address of the tensor map of an argument. Maps are acquired where the producer begins.
 Value KernelLowering::map(Value argument, StringRef field, ArrayRef<int64_t> box) {
-  int64_t entry = entryOf(func, cast<BlockArgument>(argument).getArgNumber());
-  return b.offset(table, maps.offsetOf(entry, field, box));
+  return b.offset(table, mapOffset(argument, field, box));
 }
 
 /// Every map that the producer's feeds use, once.
 void KernelLowering::acquireMaps(ProducerOp op) {
   SetVector<int64_t> offsets;
-  auto add = [&](Value argument, StringRef field, ArrayRef<int64_t> box) {
-    int64_t entry = entryOf(func, cast<BlockArgument>(argument).getArgNumber());
-    offsets.insert(maps.offsetOf(entry, field, box));
-  };
   op.walk([&](FeedOp feed) {
     if (auto cache = feed.getStream().getDefiningOp<LoadCacheOp>()) {
-      add(cache.getCache(), "k_pointer", {64, kSegment, 1});
-      add(cache.getCache(), "v_pointer", {64, kSegment, 1});
+      offsets.insert(mapOffset(cache.getCache(), "k_pointer", {64, kSegment, 1}));
+      offsets.insert(mapOffset(cache.getCache(), "v_pointer", {64, kSegment, 1}));
       return;
     }
     auto load = feed.getStream().getDefiningOp<LoadOp>();
     MatmulTiling t = *tilingOf(load, feed.getSlots());
     for (Value weight : load.getWeights())
       if (t.boxRows)
-        add(weight, "pointer", {64, t.boxRows});
+        offsets.insert(mapOffset(weight, "pointer", {64, t.boxRows}));
   });
   for (int64_t offset : offsets)
     b.create<simt::TensorMapAcquireOp>(b.offset(table, offset));
 }
 
-LogicalResult KernelLowering::lowerProducer(ProducerOp op) {
+void KernelLowering::lowerProducer(ProducerOp op) {
   acquireMaps(op);
-  return feedBlock(op.getBody().front());
+  feedBlock(op.getBody().front());
 }
 
-LogicalResult KernelLowering::feedBlock(Block &block) {
+void KernelLowering::feedBlock(Block &block) {
   for (Operation &op : block) {
     b.loc = op.getLoc();
     if (auto feed = dyn_cast<FeedOp>(op)) {
@@ -68,12 +68,11 @@ LogicalResult KernelLowering::feedBlock(Block &block) {
                         [&](Value i, ValueRange args) -> Values {
                           ring = {args[0], args[1]};
                           items[loop.getItem()] = i;
-                          (void)feedBlock(loop.getBody().front());
+                          feedBlock(loop.getBody().front());
                           return {ring.slot, ring.phase};
                         });
     ring = {end[0], end[1]};
   }
-  return success();
 }
 
 void KernelLowering::acquireSlot(Ring r, Value bytes) {
@@ -245,13 +244,11 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
 
 std::pair<Value, Value> KernelLowering::segmentsOfGroup(const Tokens &t, KvStreamType type, Value g) {
   Value group = g;
-  int64_t local = localGroups(func, type);
   int64_t extent = kGroups;
   for (StateAttr s : type.getStates()) {
     extent /= func.axis(s.getAxis().getValue()).getSize();
     group = b.add(group, b.mul(coordinate(s.getAxis().getValue()), extent));
   }
-  (void)local;
   Value first = b.min(b.mul(group, t.segmentsPerGroup), t.segments);
   return {first, b.min(b.add(first, t.segmentsPerGroup), t.segments)};
 }
