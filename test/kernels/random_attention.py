@@ -5,7 +5,8 @@
                                           double precision; exit 1, and DIR keeps the file, at the first that differs
     random_attention.py show SEED         prints one
 
-Unused rows of the cache hold NaN. Results may differ by 4e-3 of their rms in f16, 3e-2 in bf16.
+Unused rows of the cache hold NaN. Results may differ by 4e-3 of their rms in f16, 5e-2 in bf16 or in a mix, whose keys are
+rounded to bf16.
 """
 import math
 import os
@@ -16,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from arrays import Random, dot
 from runner import run
 
-LIMIT = {"f16": 4e-3, "bf16": 3e-2}
+LIMIT = {"f16": 4e-3, "bf16": 5e-2}
 
 
 def softmax(query, keys, values, scale, dim):
