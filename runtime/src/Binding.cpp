@@ -57,16 +57,21 @@ StagingSlots::Slot &StagingSlots::freeSlot() {
   return add();
 }
 
-void StagingSlots::copy(CUdeviceptr to, const void *from, CUstream stream) {
+void StagingSlots::copy(CUdeviceptr table, const std::vector<char> &image,
+                        const std::vector<TableRange> &ranges, CUstream stream) {
   int capturing = 0;
   check(driver().cuStreamIsCapturing(stream, &capturing), "asking the stream");
   Slot &slot = freeSlot();
-  std::memcpy(slot.memory, from, bytes);
-  check(driver().cuMemcpyHtoDAsync(to, slot.memory, bytes, stream), "copying the table to the device");
-  slot.used = true;
-  slot.captured = capturing != 0;
-  if (!slot.captured)
-    check(driver().cuEventRecord(slot.copied, stream), "recording an event");
+  std::memcpy(slot.memory, image.data(), bytes);
+  slot.used = slot.captured = true; // should a later copy fail, the earlier ones may still read the slot
+  for (const TableRange &range : ranges)
+    check(driver().cuMemcpyHtoDAsync(table + range.offset, static_cast<char *>(slot.memory) + range.offset,
+                                     range.bytes, stream),
+          "copying the table to the device");
+  if (capturing)
+    return;
+  check(driver().cuEventRecord(slot.copied, stream), "recording an event");
+  slot.captured = false;
 }
 
 //===----------------------------------------------------------------------===//
@@ -91,7 +96,27 @@ void cfc_binding::createTable() {
   check(driver().cuMemAlloc(&table, image.size()), "allocating the table");
   modules.upload(table, image.data(), image.size());
   if (image.size() > kTableHeaderBytes)
-    staging.emplace(image.size() - kTableHeaderBytes).reserve(2);
+    staging.emplace(image.size()).reserve(2);
+}
+
+/// Where the entries and the maps of the named tensors lie. The others must not be written: a captured
+/// rebinding is replayed later, when they may have been bound anew.
+static std::vector<TableRange> namedRanges(const GraphSpec &graph,
+                                           const std::vector<std::optional<BoundTensor>> &named) {
+  std::vector<TableRange> ranges;
+  auto add = [&](size_t tensor, size_t offset, size_t bytes) {
+    if (!named[tensor])
+      return;
+    if (!ranges.empty() && ranges.back().offset + ranges.back().bytes == offset)
+      ranges.back().bytes += bytes;
+    else
+      ranges.push_back({offset, bytes});
+  };
+  for (size_t i = 0; i < graph.table.size(); ++i)
+    add(graph.table[i].tensor, kTableHeaderBytes + i * kTableEntryBytes, kTableEntryBytes);
+  for (size_t i = 0; i < graph.maps.size(); ++i)
+    add(graph.maps[i].tensor, mapsOffset(graph) + i * kMapBytes, kMapBytes);
+  return ranges;
 }
 
 void cfc_binding::rebind(const cfc_tensor *given, size_t count, CUstream stream) {
@@ -103,8 +128,9 @@ void cfc_binding::rebind(const cfc_tensor *given, size_t count, CUstream stream)
   ContextScope scope(modules.context);
   checkPlace(graph, changed, modules.device);
   std::vector<char> image = tableImage(graph, changed, encodeMap);
-  if (staging) // the header with the sticky word is not touched
-    staging->copy(table + kTableHeaderBytes, image.data() + kTableHeaderBytes, stream);
+  std::vector<TableRange> ranges = namedRanges(graph, changes); // never the header with the sticky word
+  if (!ranges.empty())
+    staging->copy(table, image, ranges, stream);
   tensors = std::move(changed);
 }
 

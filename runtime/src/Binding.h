@@ -1,7 +1,7 @@
 //===- Binding.h - A graph's buffers on a device ----------------*- C++ -*-===//
 //
-// Owns the table in device memory and what is needed to launch. The host keeps a copy of the table and of the
-// tensors, for rebinding some of them.
+// Owns the table in device memory and what is needed to launch. The host keeps the tensors that were named
+// last, for checks only: what the table holds may differ, as captured rebindings run when they are replayed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef CFC_RUNTIME_SRC_BINDING_H
@@ -11,6 +11,11 @@
 #include "runtime/src/Tensors.h"
 
 namespace cfc::runtime {
+
+/// Bytes of the table.
+struct TableRange {
+  size_t offset = 0, bytes = 0;
+};
 
 /// Pinned host memory from which the table is copied in stream order. A copy reads it some time later, so a
 /// slot is free again only after its event; a slot whose copy was captured belongs to that graph for good.
@@ -23,8 +28,10 @@ public:
 
   /// Allocates slots ahead, so that the first rebindings need not.
   void reserve(size_t count);
-  /// Copies `from` to the device in the order of `stream`; `from` may change afterwards.
-  void copy(CUdeviceptr to, const void *from, CUstream stream);
+  /// Copies the `ranges` of `image`, a whole table, into that at `table` in the order of `stream`; `image`
+  /// may change afterwards.
+  void copy(CUdeviceptr table, const std::vector<char> &image, const std::vector<TableRange> &ranges,
+            CUstream stream);
 
 private:
   struct Slot {
@@ -59,7 +66,7 @@ struct cfc_binding {
   const cfc::runtime::GraphSpec &graph;
   cfc::runtime::ContextModules &modules;
   cfc::runtime::VariantLaunch variant;
-  std::vector<cfc::runtime::BoundTensor> tensors;
+  std::vector<cfc::runtime::BoundTensor> tensors; ///< named last, also in a capture
   cfc::runtime::CUdeviceptr table = 0;
 
 private:

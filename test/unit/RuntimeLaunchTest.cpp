@@ -231,6 +231,42 @@ TEST_CASE("captured graphs see rebindings, and keep their own") {
     CHECK(fake->launches[4 * i].entries[0] == address(outside.data));
     CHECK(fake->launches[4 * i + 2].entries[0] == address(captured.data));
   }
+  // What the captured rebinding did not name is not taken back to what it was at the capture.
+  std::vector<cfc_tensor> others = {tensors["w_q"], tensors["cache"]};
+  others[0].data = fakeMemory(64 * 64 * 2);
+  others[1].capacity = 32;
+  REQUIRE(cfc_rebind(binding.get(), others.data(), others.size(), nullptr) == CFC_OK);
+  fake->flush();
+  fake->launches.clear();
+  fake->replay();
+  fake->flush();
+  REQUIRE(fake->launches.size() == 4);
+  const FakeLaunch &replayed = fake->launches[2];
+  CHECK(replayed.entries[0] == address(captured.data));
+  CHECK(replayed.entries[1] == address(others[0].data));
+  CHECK(mapOf(replayed, 0).base == address(others[0].data));
+  CHECK(mapOf(replayed, 1).size[1] == 32);
+}
+
+TEST_CASE("a captured rebinding that is never replayed changes nothing") {
+  FakeDriver fake;
+  BundlePtr bundle = loadSmall();
+  Tensors tensors;
+  Workspace workspace;
+  BindingPtr binding = bindSmall(bundle, tensors);
+  fake->capturing = true;
+  cfc_tensor captured = tensors["x"];
+  captured.data = fakeMemory(128);
+  REQUIRE(cfc_rebind(binding.get(), &captured, 1, nullptr) == CFC_OK);
+  fake->capturing = false;
+  cfc_tensor outside = tensors["w_q"];
+  outside.data = fakeMemory(64 * 64 * 2);
+  REQUIRE(cfc_rebind(binding.get(), &outside, 1, nullptr) == CFC_OK);
+  REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
+  fake->flush();
+  REQUIRE(fake->launches.size() == 2);
+  CHECK(fake->launches[0].entries[0] == address(tensors["x"].data));
+  CHECK(fake->launches[0].entries[1] == address(outside.data));
 }
 
 TEST_CASE("the sticky word is read, kept and cleared") {
