@@ -135,9 +135,51 @@ static bool changes(const InputSpec &spec) {
          spec.role == DataRole::Position;
 }
 
+/// The lengths that the command line gives, by the names of their tensors.
+static TensorMap givenLengths(const std::vector<InputSpec> &specs, const InputOptions &given, uint64_t seed) {
+  std::vector<InputSpec> found;
+  InputOptions options;
+  for (const std::string &text : given.inputs) {
+    std::vector<std::string> name = namedInputs({{text}, ""});
+    for (const InputSpec &spec : specs)
+      if (spec.role == DataRole::Length && !name.empty() && name[0] == spec.name) {
+        found.push_back(spec);
+        options.inputs.push_back(text);
+      }
+  }
+  return found.empty() ? TensorMap() : resolveInputs(found, options, {seed, 0, 0});
+}
+
+/// Tokens that the smallest cache has room for.
+int64_t Verifier::capacity() const {
+  int64_t tokens = INT64_MAX;
+  for (const InputSpec &spec : specs)
+    if (spec.isCache())
+      tokens = std::min(tokens, fixed.at(spec.name + ".k").shape[1]);
+  return tokens;
+}
+
+/// A slot that the user does not give is that of a row behind the length: there must be one, else the
+/// request would be idle, and an idle request shows nothing.
+void Verifier::requireRoom() {
+  bool hasSlot = std::any_of(specs.begin(), specs.end(), [&](const InputSpec &spec) {
+    return spec.role == DataRole::Slot && std::find(named.begin(), named.end(), spec.name) == named.end();
+  });
+  if (!hasSlot)
+    return;
+  mustAppend = true;
+  int64_t tokens = capacity();
+  if (!options.lengthsGiven && !lengthIsNamed)
+    std::erase_if(cases, [&](int64_t length) { return length >= tokens; });
+  for (int64_t length : cases)
+    if (std::clamp<int64_t>(length, 0, bound) >= tokens)
+      badInput("",
+               "the given cache has room for {} tokens: none is left for the new one behind a length of {}",
+               tokens, length);
+}
+
 void Verifier::makeInputs() {
   specs = inputSpecs(*source.module, plain.graph);
-  int64_t bound = INT32_MAX;
   std::string lengthName;
   for (const InputSpec &spec : specs)
     if (spec.role == DataRole::Length) {
@@ -155,16 +197,22 @@ void Verifier::makeInputs() {
   if (!hasLength)
     cases = {0}; // nothing depends on a length
   named = namedInputs(options.inputs);
+  lengthIsNamed = std::find(named.begin(), named.end(), lengthName) != named.end();
+  if (lengthIsNamed && options.lengthsGiven)
+    badInput("", "--len and --input {} both give the lengths", lengthName);
+  TensorMap lengths = givenLengths(specs, options.inputs, options.seed);
+  if (lengthIsNamed)
+    cases = {int64_t(lengths.at(lengthName).get(0))};
+  int64_t longest = *std::max_element(cases.begin(), cases.end());
+  for (auto &[name, tensor] : lengths)
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      longest = std::max(longest, int64_t(tensor.get(i)));
   InputOptions inputs = options.inputs;
   if (std::find(inputs.inputs.begin(), inputs.inputs.end(), "random") == inputs.inputs.end())
     inputs.inputs.push_back("random");
   // Rows behind the largest length, so that slots can differ from lengths.
-  fixed = resolveInputs(specs, inputs, {options.seed, 0, *std::max_element(cases.begin(), cases.end()) + 4});
-  if (std::find(named.begin(), named.end(), lengthName) != named.end()) {
-    if (options.lengthsGiven)
-      badInput("", "--len and --input {} both give the lengths", lengthName);
-    cases = {int64_t(fixed.at(lengthName).get(0))};
-  }
+  fixed = resolveInputs(specs, inputs, {options.seed, 0, std::clamp<int64_t>(longest, 0, bound) + 4});
+  requireRoom();
   TensorMap same;
   for (const InputSpec &spec : specs)
     if (!changes(spec))
@@ -175,6 +223,7 @@ void Verifier::makeInputs() {
 TensorMap Verifier::caseInputs(size_t index) const {
   TensorMap inputs = fixed;
   int64_t length = cases[index];
+  int64_t used = std::clamp<int64_t>(length, 0, bound); // a given length may be out of bound
   // In every other case position, slot and length differ, so that none can be taken for another.
   int64_t shift = index % 2;
   auto isNamed = [&](const std::string &name) {
@@ -192,9 +241,9 @@ TensorMap Verifier::caseInputs(size_t index) const {
     if (spec.role == DataRole::Length)
       set(spec.name, length);
     else if (spec.role == DataRole::Slot)
-      set(spec.name, length + 2 * shift);
+      set(spec.name, std::min(used + 2 * shift, capacity() - 1));
     else if (spec.role == DataRole::Position)
-      set(spec.name, std::min(length + 3 * shift, positionsOf(graph) - 1));
+      set(spec.name, std::min(used + 3 * shift, positionsOf(graph) - 1));
     if (!spec.isCache())
       continue;
     for (const std::string &name : {spec.name + ".k", spec.name + ".v"}) {
@@ -202,10 +251,10 @@ TensorMap Verifier::caseInputs(size_t index) const {
       const Tensor &source = fixed.at(name);
       Tensor copy(source.type, source.shape);
       std::memcpy(copy.mutableData(), source.data(), source.bytes());
-      int64_t used = std::clamp<int64_t>(length, 0, source.shape[1]); // a given length may be out of bound
+      int64_t rows = std::min(used, source.shape[1]);
       if (!isNamed(name) && !isNamed(spec.name))
         for (int64_t head = 0; head < source.shape[0]; ++head)
-          std::fill(copy.as<uint16_t>() + (head * source.shape[1] + used) * source.shape[2],
+          std::fill(copy.as<uint16_t>() + (head * source.shape[1] + rows) * source.shape[2],
                     copy.as<uint16_t>() + (head + 1) * source.shape[1] * source.shape[2], uint16_t(0x7ffb));
       inputs.at(name) = copy;
     }
@@ -377,6 +426,9 @@ CaseResult Verifier::check(size_t index) {
   if (mlir::failed(evaluated))
     compiler.fail(int(Exit::BadInput), "the reference cannot evaluate this graph");
   ReferenceRun reference = {inputs, std::move(*evaluated)};
+  if (mustAppend && std::none_of(reference.result.appended.begin(), reference.result.appended.end(),
+                                 [](const attn::AppendedRow &row) { return row.slot >= 0; }))
+    internalError("every request is idle at length {}: nothing would be compared", result.length);
 
   std::vector<Loaded *> all = {&plainLoaded};
   bool hasTapped = bool(tapped.simt) || !tapped.bundle.empty();

@@ -53,6 +53,8 @@ private:
   void keepResultTaps();
   void makeTapped();
   void makeInputs();
+  void requireRoom();
+  int64_t capacity() const;
   TensorMap caseInputs(size_t index) const;
   /// A program in the device. What its launches change are tensors of its own.
   struct Loaded {
@@ -80,6 +82,9 @@ private:
   TensorMap fixed; ///< inputs that are the same in every case, and caches
   std::vector<int64_t> cases;
   std::vector<std::string> named; ///< inputs that the user gave
+  bool lengthIsNamed = false;     ///< the user gave the lengths as a tensor
+  bool mustAppend = false;        ///< verify chooses a slot, so that some request is not idle
+  int64_t bound = INT32_MAX;      ///< largest length
   DeviceTensors unchanging;       ///< inputs that are the same in every case
   Loaded plainLoaded{&plain}, tappedLoaded{&tapped};
 };
