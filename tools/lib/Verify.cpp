@@ -347,6 +347,7 @@ static Tensor rowOf(const Tensor &cache, int64_t slot) {
   return row;
 }
 
+/// What a program did to the caches: appended rows have the reference's values, all others are as before.
 void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
   std::map<std::string, std::vector<int64_t>> slots; // of each cache
   for (const attn::AppendedRow &row : reference.result.appended) {
@@ -388,6 +389,18 @@ void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const Ref
 
 void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const TensorMap &tappedOutputs,
                           const ReferenceRun &reference) {
+  // Only what is wrong is listed: the values are those of the program with taps.
+  if (!tappedOutputs.empty()) {
+    CaseResult caches;
+    checkRows(caches, outputs, reference);
+    for (Check &check : caches.checks)
+      if (!check.comparison.passed) {
+        check.name += " (without taps)";
+        result.checks.push_back(check);
+      }
+    for (const std::string &fault : caches.faults)
+      result.faults.push_back("without taps: " + fault);
+  }
   unsigned index = 0;
   bool deterministic = options.build.deterministic && plain.planText.find("atomic") == std::string::npos;
   for (const runtime::TensorSpec &spec : plain.graph.tensors) {
