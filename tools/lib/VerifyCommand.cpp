@@ -65,10 +65,28 @@ static const Check *firstWrong(const std::vector<CaseResult> &results) {
   return first;
 }
 
+/// What differs where every operation's value is right: a row of a cache, a result of the graph's own
+/// program, or a fault.
+static std::string otherDifference(const std::vector<CaseResult> &results) {
+  for (const CaseResult &result : results) {
+    for (const Check &check : result.checks)
+      if (const Comparison &c = check.comparison; !c.passed)
+        return fmt::format("{} does, at length {}\n"
+                           "bisect: its worst element is {}: expected {:.6g}, found {:.6g}",
+                           check.name, result.length, c.worst < 0 ? "none" : indexText(c.worst, check.shape),
+                           c.expected, c.found);
+    if (!result.faults.empty())
+      return fmt::format("at length {}: {}", result.length, result.faults[0]);
+  }
+  return "";
+}
+
 static std::string bisectText(const std::vector<CaseResult> &results) {
   const Check *first = firstWrong(results);
-  if (!first)
-    return "bisect: no operation differs\n";
+  if (!first) {
+    std::string other = otherDifference(results);
+    return fmt::format("bisect: no operation differs{}{}\n", other.empty() ? "" : ", but ", other);
+  }
   mlir::Operation *op = first->tap->value.getDefiningOp();
   const Comparison &c = first->comparison;
   return fmt::format("bisect: the first operation that differs is {} ({}) at {}\n"
