@@ -3,22 +3,37 @@
 #include "compiler/plan/Planner.h"
 #include "tools/lib/Commands.h"
 #include "tools/lib/Machines.h"
+#include <optional>
 
 using namespace cfc;
 
 namespace {
 struct ExplainArguments {
   std::string source, format = "text";
-  int64_t length = 4096;
+  std::optional<int64_t> length;
   BuildOptions build;
 };
 } // namespace
 
+/// The length to predict for: the one given, which the graph must allow, or 4096 tokens or as many as it
+/// allows.
+static int64_t lengthFor(attn::GraphOp graph, std::optional<int64_t> given) {
+  std::optional<int64_t> bound;
+  for (mlir::BlockArgument argument : graph.getBody().getArguments())
+    if (auto lengths = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
+      bound = std::min(bound.value_or(INT32_MAX), lengths.getCapacity());
+  if (given && !bound)
+    badInput("", "--len={}: this graph has no lengths", *given);
+  if (given && *given > *bound)
+    badInput("", "--len={}: this graph's lengths go from 0 to {}", *given, *bound);
+  return given.value_or(std::min<int64_t>(4096, bound.value_or(4096)));
+}
+
 static Exit explainCommand(const ExplainArguments &arguments) {
   if (arguments.format != "text")
     badInput("", "--format={}: there is only text", arguments.format);
-  if (arguments.length < 0)
-    badInput("", "--len={}: a length is 0 or more", arguments.length);
+  if (arguments.length && *arguments.length < 0)
+    badInput("", "--len={}: a length is 0 or more", *arguments.length);
   Compiler compiler;
   Source source = readSource(compiler, arguments.source);
   attn::GraphOp graph = source.graph();
@@ -30,7 +45,8 @@ static Exit explainCommand(const ExplainArguments &arguments) {
   auto plan = parsePlan(compiled.planText, "plan", error);
   if (!plan)
     internalError("the plan of the compilation cannot be read: {}", error);
-  print(explain(graph, *plan, machineFor(options.machine), arguments.length, sharedBytesOf));
+  print(
+      explain(graph, *plan, machineFor(options.machine), lengthFor(graph, arguments.length), sharedBytesOf));
   return Exit::Done;
 }
 
@@ -41,7 +57,9 @@ void cfc::addExplainCommand(CLI::App &app, Action &action) {
       ->required()
       ->option_text("GRAPH|BUNDLE");
   command->add_option("--format", arguments->format, "How to print it (text)")->option_text("text");
-  command->add_option("--len", arguments->length, "Tokens in the cache that the prediction assumes (4096)")
+  command
+      ->add_option("--len", arguments->length,
+                   "Tokens in the cache that the prediction assumes (4096, or the graph's bound)")
       ->option_text("N");
   addBuildOptions(*command, arguments->build);
   command->footer("Example:\n  cfc explain templates/graphs/llama2_7b_attention.mlir --len=16384");
