@@ -165,9 +165,10 @@ static Exit verifyCommand(VerifyArguments arguments) {
   }
   if (arguments.verify.bisect)
     print(bisectText(results));
-  print(passed ? fmt::format("verified: {} comparisons at {} length{}; nothing else was written\n",
-                             comparisons, results.size(), results.size() == 1 ? "" : "s")
-               : "MISMATCH\n");
+  print(passed
+            ? fmt::format("verified: {} comparison{} at {} length{}; nothing else was written\n", comparisons,
+                          comparisons == 1 ? "" : "s", results.size(), results.size() == 1 ? "" : "s")
+            : "MISMATCH\n");
   return passed ? Exit::Done : Exit::CheckFailed;
 }
 
