@@ -36,7 +36,10 @@ void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
       ->option_text("NAME=VALUE");
   command.add_flag("--deterministic,!--no-deterministic", options.deterministic,
                    "Same bits for every plan, variant and run (default)");
-  command.add_option("--ptxas", options.ptxas, "Assembler to use; else $CFC_PTXAS, PATH, /usr/local/cuda")
+  command
+      .add_option(
+          "--ptxas", options.ptxas,
+          "Assembler to use; else $CFC_PTXAS, the folder cuda beside cfc's folder, PATH, /usr/local/cuda")
       ->option_text("PATH");
   command.add_flag("-v,--verbose", options.verbose, "Print phases and their times to standard error");
 }
