@@ -59,12 +59,22 @@ static std::string readName(std::string_view data, size_t offset, size_t index) 
   return std::string(name);
 }
 
-/// Reads the section table; `data` starts with the magic.
+/// Bytes up to the end of the header, the section table and their digest; `data` starts with the header.
+static uint64_t headBytes(std::string_view data) {
+  uint32_t count = readAt<uint32_t>(data, 12);
+  if (count > kMaxSections)
+    fail(CFC_INVALID_BUNDLE, "garbled: a table of {} sections; there are at most {}", count, kMaxSections);
+  return kHeaderBytes + uint64_t(count) * kEntryBytes + 8;
+}
+
+/// Reads the section table. `data` is the file or at least its head.
 static std::vector<Section> readTable(std::string_view data) {
+  if (!data.starts_with(std::string_view(kMagic, sizeof kMagic)))
+    fail(CFC_INVALID_BUNDLE, "{}", guessFileType(data));
   if (data.size() < kHeaderBytes)
     fail(CFC_INVALID_BUNDLE, "truncated: the file ends inside the header");
   uint32_t version = readAt<uint32_t>(data, 8), count = readAt<uint32_t>(data, 12);
-  uint64_t tableEnd = kHeaderBytes + uint64_t(count) * kEntryBytes; // no overflow: count has 32 bits
+  uint64_t tableEnd = headBytes(data) - 8;
   bool complete = data.size() >= tableEnd + 8;
   bool intact = complete && readAt<uint64_t>(data, tableEnd) == digest64(data.substr(0, tableEnd));
   // Newer versions keep the form of the header and the table, so an intact one is newer, else it is garbled.
@@ -88,32 +98,45 @@ static std::vector<Section> readTable(std::string_view data) {
   return sections;
 }
 
-/// Sections lie behind the table, inside the file, do not overlap, and nothing else is in the file.
-static void checkRanges(std::string_view data, const std::vector<Section> &sections) {
-  std::set<std::string_view> names;
+static std::vector<const Section *> inFileOrder(const std::vector<Section> &sections) {
   std::vector<const Section *> order;
-  for (const Section &section : sections) {
-    if (!names.insert(section.name).second)
-      fail(CFC_INVALID_BUNDLE, "two sections are named '{}'", section.name);
-    if (section.offset > data.size() || section.size > data.size() - section.offset)
-      fail(CFC_INVALID_BUNDLE, "truncated: section '{}' needs {} bytes at {}, the file has {}", section.name,
-           section.size, section.offset, data.size());
+  for (const Section &section : sections)
     order.push_back(&section);
-  }
   std::stable_sort(order.begin(), order.end(), [](const Section *a, const Section *b) {
     return std::pair(a->offset, a->size) < std::pair(b->offset, b->size);
   });
+  return order;
+}
+
+/// Sections lie behind the table, inside the file, do not overlap, and nothing follows the last one.
+static void checkRanges(uint64_t fileBytes, const std::vector<Section> &sections) {
+  std::set<std::string_view> names;
+  for (const Section &section : sections) {
+    if (!names.insert(section.name).second)
+      fail(CFC_INVALID_BUNDLE, "two sections are named '{}'", section.name);
+    if (section.offset > fileBytes || section.size > fileBytes - section.offset)
+      fail(CFC_INVALID_BUNDLE, "truncated: section '{}' needs {} bytes at {}, the file has {}", section.name,
+           section.size, section.offset, fileBytes);
+  }
   uint64_t end = kHeaderBytes + sections.size() * kEntryBytes + 8;
-  for (const Section *section : order) {
+  for (const Section *section : inFileOrder(sections)) {
     if (section->offset < end)
       fail(CFC_INVALID_BUNDLE, "section '{}' at byte {} overlaps what ends at {}", section->name,
            section->offset, end);
+    end = section->offset + section->size;
+  }
+  if (end != fileBytes)
+    fail(CFC_INVALID_BUNDLE, "{} bytes follow the last section", fileBytes - end);
+}
+
+/// Only zeros lie between the sections, whose ranges were checked.
+static void checkPadding(std::string_view data, const std::vector<Section> &sections) {
+  uint64_t end = kHeaderBytes + sections.size() * kEntryBytes + 8;
+  for (const Section *section : inFileOrder(sections)) {
     if (data.substr(end, section->offset - end).find_first_not_of('\0') != data.npos)
       fail(CFC_INVALID_BUNDLE, "garbled: the padding before section '{}' is not zero", section->name);
     end = section->offset + section->size;
   }
-  if (end != data.size())
-    fail(CFC_INVALID_BUNDLE, "{} bytes follow the last section", data.size() - end);
 }
 
 static void checkDigests(std::string_view data, const std::vector<Section> &sections) {
@@ -171,10 +194,9 @@ Bundle parseBundle(std::string data, std::string source, const ReadOptions &opti
   Bundle bundle{std::move(source), std::move(data), {}, {}};
   try {
     std::string_view bytes = bundle.data;
-    if (!bytes.starts_with(std::string_view(kMagic, sizeof kMagic)))
-      fail(CFC_INVALID_BUNDLE, "{}", guessFileType(bytes));
     bundle.sections = readTable(bytes);
-    checkRanges(bytes, bundle.sections);
+    checkRanges(bytes.size(), bundle.sections);
+    checkPadding(bytes, bundle.sections);
     if (options.checkDigests)
       checkDigests(bytes, bundle.sections);
     for (const char *required : {"manifest", "graph", "plan"})
@@ -206,17 +228,12 @@ struct OpenFile {
 };
 } // namespace
 
-static std::string readFile(const std::string &path) {
-  OpenFile file(path);
-  struct stat info;
-  if (file.handle < 0 || fstat(file.handle, &info) != 0)
-    fail(CFC_FILE_ERROR, "{}: {}", path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) // a pipe or a device could block or never end
-    fail(CFC_FILE_ERROR, "{}: {}", path, S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file");
-  std::string data(info.st_size, '\0');
-  size_t done = 0;
-  while (done < data.size()) {
-    ssize_t count = ::read(file.handle, data.data() + done, data.size() - done);
+/// Appends what follows in the file until `data` has `bytes` or the file ends.
+static void readUpTo(const OpenFile &file, const std::string &path, size_t bytes, std::string &data) {
+  size_t done = data.size();
+  data.resize(bytes);
+  while (done < bytes) {
+    ssize_t count = ::read(file.handle, data.data() + done, bytes - done);
     if (count < 0 && errno == EINTR)
       continue;
     if (count < 0)
@@ -226,6 +243,35 @@ static std::string readFile(const std::string &path) {
     done += count;
   }
   data.resize(done);
+}
+
+/// Reads the head of a file of `fileBytes` and checks that it is a bundle's, of just that size: a huge file
+/// that is no bundle is told as such, not by what its size does to memory.
+static std::string readHead(const OpenFile &file, const std::string &path, uint64_t fileBytes) {
+  constexpr uint64_t kStartBytes = 4096; // enough to guess what else it may be
+  std::string head;
+  readUpTo(file, path, std::min(fileBytes, kStartBytes), head);
+  try {
+    if (head.size() >= kHeaderBytes && head.starts_with(std::string_view(kMagic, sizeof kMagic)))
+      readUpTo(file, path, std::max(head.size(), std::min(fileBytes, headBytes(head))), head);
+    checkRanges(fileBytes, readTable(head));
+  } catch (Error &error) {
+    if (error.failure.status == CFC_FILE_ERROR)
+      throw;
+    fail(error.failure.status, "{}: {}", path, error.failure.message);
+  }
+  return head;
+}
+
+static std::string readFile(const std::string &path) {
+  OpenFile file(path);
+  struct stat info;
+  if (file.handle < 0 || fstat(file.handle, &info) != 0)
+    fail(CFC_FILE_ERROR, "{}: {}", path, std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) // a pipe or a device could block or never end
+    fail(CFC_FILE_ERROR, "{}: {}", path, S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file");
+  std::string data = readHead(file, path, info.st_size);
+  readUpTo(file, path, info.st_size, data);
   return data;
 }
 

@@ -19,6 +19,7 @@ inline constexpr uint32_t kContainerVersion = 1;
 inline constexpr size_t kHeaderBytes = 16;
 inline constexpr size_t kEntryBytes = 56;
 inline constexpr size_t kNameBytes = 32;
+inline constexpr uint32_t kMaxSections = 65536;
 /// The writer starts each section at a multiple of this; the reader accepts any offset.
 inline constexpr size_t kSectionAlign = 16;
 

@@ -31,6 +31,8 @@ static void checkNames(const std::vector<SectionContent> &sections) {
 
 std::string packBundle(const std::vector<SectionContent> &sections) {
   checkNames(sections);
+  if (sections.size() > kMaxSections)
+    fail(CFC_UNSUPPORTED_VERSION, "{} sections; a bundle holds at most {}", sections.size(), kMaxSections);
   std::string out(kMagic, sizeof kMagic);
   append<uint32_t>(out, kContainerVersion);
   append<uint32_t>(out, sections.size());

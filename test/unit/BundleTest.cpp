@@ -98,6 +98,33 @@ TEST_CASE("what is no bundle is named") {
   CHECK_THAT(failureOf("CFCB").message, Contains("truncated"));
 }
 
+TEST_CASE("a huge file that is no bundle is named, not read") {
+  const uint64_t huge = uint64_t(10) << 40; // sparse: takes no room
+  Scratch folder;
+  std::string whole = packed();
+  std::string manySections = patched<uint32_t>(whole, 12, 0xffffffff);
+  std::pair<std::string, const char *> cases[] = {
+      {"", "not a cfc bundle"},
+      {"attn.graph @x() {}", "not a cfc bundle"},
+      {whole.substr(0, 8), "container version 0"},
+      {whole.substr(0, 40), "digest of the header"},
+      {manySections, "a table of 4294967295 sections"},
+      {whole, "bytes follow the last section"},
+  };
+  for (const auto &[start, message] : cases) {
+    std::string path = folder.write("huge.cfk", start);
+    if (::truncate(path.c_str(), huge) != 0) {
+      WARN("the file system takes no file of 10 TB");
+      return;
+    }
+    Failure failure;
+    CHECK_FALSE(readBundle(path, failure));
+    CHECK(failure.status == CFC_INVALID_BUNDLE);
+    CHECK(failure.exitCode() == 2);
+    CHECK_THAT(failure.message, Contains(path + ": ") && Contains(message));
+  }
+}
+
 TEST_CASE("newer containers and schemas are unsupported, not garbled") {
   Failure container = failureOf(patched<uint32_t>(packed(), 8, 2));
   CHECK(container.status == CFC_UNSUPPORTED_VERSION);
@@ -148,7 +175,7 @@ TEST_CASE("lying section tables are refused") {
   refused(patched(whole, entry(1, 32), offset - 16), "overlaps");
   refused(patched<uint64_t>(whole, entry(1, 40), 1), "padding before section");
   refused(patched<uint64_t>(whole, entry(4, 40), 1), "follow the last section");
-  refused(patched<uint32_t>(whole, 12, 0xffffffff), "truncated: the table of 4294967295 sections");
+  refused(patched<uint32_t>(whole, 12, 0xffffffff), "garbled: a table of 4294967295 sections");
   refused(patched<uint32_t>(whole, 12, 0), "follow the last section");
   std::string twice = whole;
   twice.replace(entry(4, 0), 8, "cubin.0\0", 8);
