@@ -101,6 +101,9 @@ attn::GraphOp Source::graph() const {
 
 std::string Source::stem() const { return std::filesystem::path(path).stem().string(); }
 
+/// Text that somebody may have written; more is a file of another kind.
+static constexpr size_t kMaxGraphBytes = size_t(64) << 20;
+
 Source cfc::readSource(Compiler &compiler, const std::string &path) {
   Source source;
   source.path = path;
@@ -110,9 +113,18 @@ Source cfc::readSource(Compiler &compiler, const std::string &path) {
     source.module = compiler.parse(source.text, path + " (graph)");
     return source;
   }
-  source.text = path == "-" ? readStandardInput() : std::string(MappedFile::open(path)->text());
-  if (path.ends_with(".cfk"))
-    badInput(path, "is not a bundle: it does not begin with CFCBNDL; was it cut or garbled?");
+  if (path == "-") {
+    source.text = readStandardInput();
+  } else {
+    auto file = MappedFile::open(path);
+    if (path.ends_with(".cfk"))
+      badInput(path, "is not a bundle: it does not begin with CFCBNDL; was it cut or garbled?");
+    std::string_view text = file->text();
+    if (text.size() > kMaxGraphBytes) // before it is copied
+      badInput(path, "has {} bytes; a graph or a file of kernels has at most {}", text.size(),
+               kMaxGraphBytes);
+    source.text = text;
+  }
   source.module = compiler.parse(source.text, path);
   return source;
 }
