@@ -293,8 +293,6 @@ LogicalResult Compilation::run(ModuleOp source) {
     if (options.plan != "auto" && options.plan != kHandwritten)
       return fail(kBadInput, "--plan is for graphs: handwritten kernels have their plan in them");
   }
-  for (const auto &[setting, value] : options.sets)
-    return fail(kBadInput, "--set " + setting + "=" + value + ": the graph leaves no '" + setting + "' open");
   if (options.last == Stage::Plan || options.last == Stage::Kernel)
     return success();
   if (failed(lowerToSimt(name)))

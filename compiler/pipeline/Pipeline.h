@@ -29,8 +29,6 @@ struct CompileOptions {
   std::string machine;
   /// "auto", "random:SEED", or a plan's text. `planName` is the file it came from, for diagnostics.
   std::string plan = "auto", planName = "plan";
-  /// Bounds and sizes that the graph leaves open: NAME and VALUE.
-  std::vector<std::pair<std::string, std::string>> sets;
   bool deterministic = true;
   Stage last = Stage::Cubin;
   /// The ptxas to use; "": $CFC_PTXAS, PATH, the usual places.

@@ -9,14 +9,6 @@
 
 using namespace cfc;
 
-/// NAME=VALUE of --set.
-static std::pair<std::string, std::string> splitSetting(const std::string &text) {
-  size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
-    badInput("", "--set {}: expected NAME=VALUE", text);
-  return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
 static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   CompileOptions result;
   result.target = options.target;
@@ -24,13 +16,6 @@ static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   result.deterministic = options.deterministic;
   result.ptxas = options.ptxas;
   result.last = last;
-  for (const std::string &set : options.sets) {
-    auto setting = splitSetting(set);
-    for (auto &earlier : result.sets)
-      if (earlier.first == setting.first)
-        badInput("", "--set {}: \"{}\" is given twice", set, setting.first);
-    result.sets.push_back(setting);
-  }
   if (options.plan == "auto" || options.plan.starts_with("random:") ||
       options.plan.find('\n') != std::string::npos) {
     result.plan = options.plan;
@@ -58,8 +43,8 @@ CompiledGraph cfc::build(Compiler &compiler, mlir::ModuleOp module, const BuildO
 }
 
 BuildOptions cfc::optionsOf(const runtime::Bundle &bundle, BuildOptions options) {
-  if (options.plan != "auto" || !options.sets.empty())
-    badInput(bundle.source, "is a bundle, which has its plan: --plan and --set are for graphs");
+  if (options.plan != "auto")
+    badInput(bundle.source, "is a bundle, which has its plan: --plan is for graphs");
   // The plan decides; it may have been made with --no-deterministic.
   options.deterministic = false;
   options.target = bundle.manifest.target;

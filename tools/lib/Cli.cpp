@@ -32,7 +32,8 @@ void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
       ->option_text("NAME|FILE.json|native");
   command.add_option("--plan", options.plan, "Plan to use: the best, a file, or one drawn by seed")
       ->option_text("auto|FILE|random:SEED");
-  addRepeated(command, "--set", options.sets, "A bound or size that the graph leaves open")
+  addRepeated(command, "--set", options.sets,
+              "A bound of the graph: LENGTH.capacity, the most cached tokens of a length")
       ->option_text("NAME=VALUE");
   command.add_flag("--deterministic,!--no-deterministic", options.deterministic,
                    "Same bits for every plan, variant and run (default)");

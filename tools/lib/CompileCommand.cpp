@@ -101,7 +101,7 @@ static Exit compileCommand(const CompileArguments &arguments) {
   if (output == "-" && emission.binary && isatty(1))
     badInput("", "--emit={} is no text for a terminal: name a file with -o", emission.name);
   checkOutputPath(output, arguments.graph);
-  Source source = readSource(compiler, arguments.graph);
+  Source source = readSource(compiler, arguments.graph, arguments.build.sets);
   if (source.bundle)
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
   CompiledGraph compiled = build(compiler, *source.module, arguments.build, emission.stage);

@@ -35,7 +35,7 @@ static Exit explainCommand(const ExplainArguments &arguments) {
   if (arguments.length && *arguments.length < 0)
     badInput("", "--len={}: a length is 0 or more", *arguments.length);
   Compiler compiler;
-  Source source = readSource(compiler, arguments.source);
+  Source source = readSource(compiler, arguments.source, arguments.build.sets);
   attn::GraphOp graph = source.graph();
   if (!graph)
     badInput(arguments.source, "holds kernels, in which every decision can be read; explain is for graphs");

@@ -9,6 +9,7 @@
 #include "tools/lib/Files.h"
 #include "tools/lib/Roles.h"
 #include "tools/lib/Session.h"
+#include "tools/lib/Settings.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 #include <filesystem>
@@ -104,10 +105,13 @@ std::string Source::stem() const { return std::filesystem::path(path).stem().str
 /// Text that somebody may have written; more is a file of another kind.
 static constexpr size_t kMaxGraphBytes = size_t(64) << 20;
 
-Source cfc::readSource(Compiler &compiler, const std::string &path) {
+Source cfc::readSource(Compiler &compiler, const std::string &path,
+                       const std::vector<std::string> &settings) {
   Source source;
   source.path = path;
   if (runtime::looksLikeBundle(path)) {
+    if (!settings.empty())
+      badInput(path, "is a bundle, whose bounds are fixed: --set is for graphs");
     source.bundle = runtime::loadBundle(path);
     source.text = source.bundle->graphText();
     source.module = compiler.parse(source.text, path + " (graph)");
@@ -126,6 +130,13 @@ Source cfc::readSource(Compiler &compiler, const std::string &path) {
     source.text = text;
   }
   source.module = compiler.parse(source.text, path);
+  if (settings.empty())
+    return source;
+  attn::GraphOp graph = source.graph();
+  if (!graph)
+    badInput(path, "holds kernels, whose sizes are fixed: --set is for graphs");
+  applySettings(graph, settings);
+  source.text = moduleText(*source.module);
   return source;
 }
 

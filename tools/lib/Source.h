@@ -53,9 +53,9 @@ struct Source {
   std::string stem() const;
 };
 
-/// Reads GRAPH or BUNDLE. Throws Failure: 2 for a bad file, 3 for a bundle of a newer schema or another
-/// architecture.
-Source readSource(Compiler &compiler, const std::string &path);
+/// Reads GRAPH or BUNDLE, and changes a graph by `settings` (--set). Throws Failure: 2 for a bad file, 3 for
+/// a bundle of a newer schema or another architecture.
+Source readSource(Compiler &compiler, const std::string &path, const std::vector<std::string> &settings = {});
 
 /// What the program wants to be given, in the order of its arguments, and what each is for by its uses in
 /// `module`, a graph or kernels.

@@ -132,7 +132,7 @@ static Exit verifyCommand(VerifyArguments arguments) {
   arguments.verify.lengthsGiven = !arguments.lengths.empty();
   arguments.verify.lengths = parseLengths(arguments.lengths.empty() ? "0,1,37,130" : arguments.lengths);
   Compiler compiler;
-  Source source = readSource(compiler, arguments.source);
+  Source source = readSource(compiler, arguments.source, arguments.verify.build.sets);
   std::string why;
   std::string target = source.bundle ? source.bundle->manifest.target : arguments.verify.build.target;
   std::unique_ptr<Device> device = openDevice(choice, target, why);
