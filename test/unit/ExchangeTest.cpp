@@ -1,6 +1,5 @@
 //===- ExchangeTest.cpp - Exchanges over cta and grid axes on the emulator -----------===//
 #include "test/unit/KernelHarness.h"
-#include "llvm/Support/raw_ostream.h"
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fmt/format.h>
@@ -8,13 +7,6 @@
 
 using namespace cfc;
 using namespace cfc::test;
-
-static std::string textOf(const emu::Report &report) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  report.print(stream);
-  return text;
-}
 
 /// Rank r contributes 2^r in every element: the sum is 2^N - 1 everywhere, and each rank's own bit shows.
 static std::string reduceKernel(int n, const std::string &algorithm, const std::string &type, int elements) {

@@ -13,11 +13,19 @@
 #include "mlir/Transforms/Passes.h"
 #include "runtime/emulator/WriteTensorMap.h"
 #include "llvm/Support/Error.h"
+#include "llvm/Support/raw_ostream.h"
 #include <catch2/catch.hpp>
 #include <cstring>
 
 using namespace cfc;
 using namespace cfc::test;
+
+std::string cfc::test::textOf(const emu::Report &report) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  report.print(stream);
+  return text;
+}
 
 KernelRun::KernelRun(const std::string &text) : context(std::make_unique<mlir::MLIRContext>()) {
   context->loadDialect<kernel::KernelDialect, simt::SimtDialect, mlir::arith::ArithDialect,

@@ -12,6 +12,9 @@
 
 namespace cfc::test {
 
+/// A report's findings as text, for messages.
+std::string textOf(const emu::Report &report);
+
 /// A module of kernels compiled for the emulator, with its tensors. Requires that everything works (Catch2).
 class KernelRun {
 public:

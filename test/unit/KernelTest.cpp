@@ -1,7 +1,6 @@
 //===- KernelTest.cpp - Lowered kernels on the emulator, against sums in double ------===//
 #include "dialects/attn/Elements.h"
 #include "test/unit/KernelHarness.h"
-#include "llvm/Support/raw_ostream.h"
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fmt/format.h>
@@ -9,13 +8,6 @@
 
 using namespace cfc;
 using namespace cfc::test;
-
-static std::string textOf(const emu::Report &report) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  report.print(stream);
-  return text;
-}
 
 static std::vector<double> randomValues(size_t n, double scale, uint64_t seed, ElementKind kind) {
   std::mt19937_64 engine(seed);

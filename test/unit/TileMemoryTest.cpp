@@ -5,19 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/KernelHarness.h"
-#include "llvm/Support/raw_ostream.h"
 #include <catch2/catch.hpp>
 #include <numeric>
 
 using namespace cfc;
 using namespace cfc::test;
-
-static std::string textOf(const emu::Report &report) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  report.print(stream);
-  return text;
-}
 
 /// Copies x to `first`, then y to `second`, 512 numbers each, by a kernel with something else between them.
 static void checkCopies(const std::string &text) {
