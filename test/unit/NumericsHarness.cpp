@@ -2,6 +2,7 @@
 #include "test/unit/NumericsHarness.h"
 #include "dialects/attn/Attn.h"
 #include "tools/lib/Failure.h"
+#include "tools/lib/Verify.h"
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -87,31 +88,8 @@ TensorMap Graph::inputs(uint64_t seed, int64_t length, int64_t capacity) const {
   return tensors;
 }
 
-static attn::HostTensor hostTensor(const Tensor &tensor) {
-  attn::HostTensor host;
-  host.dtype = *parseElementKind(nameOf(tensor.type));
-  host.shape.assign(tensor.shape.begin(), tensor.shape.end());
-  host.data = tensor.data();
-  return host;
-}
-
 attn::ReferenceResult Graph::reference(const TensorMap &inputs) const {
-  attn::ReferenceInputs bound;
-  for (const InputSpec &spec : inputList) {
-    if (!spec.isCache()) {
-      bound.tensors[spec.name] = hostTensor(inputs.at(spec.name));
-      continue;
-    }
-    const Tensor &k = inputs.at(spec.name + ".k"), &v = inputs.at(spec.name + ".v");
-    attn::HostCache cache;
-    cache.k = k.data();
-    cache.v = v.data();
-    cache.capacity = k.shape[1];
-    cache.strideToken = spec.dim * int64_t(sizeOf(k.type));
-    cache.strideHead = cache.capacity * cache.strideToken;
-    bound.caches[spec.name] = cache;
-  }
-  auto result = attn::evaluate(op(), bound, 1);
+  auto result = attn::evaluate(op(), referenceInputs(inputList, inputs), 1);
   REQUIRE(mlir::succeeded(result));
   return std::move(*result);
 }

@@ -9,7 +9,6 @@
 #include "compiler/emit/Assembler.h"
 #include "compiler/lower/AttnToKernel.h"
 #include "compiler/plan/Plan.h"
-#include "dialects/attn/Reference.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Suggest.h"
 #include <algorithm>
@@ -270,7 +269,7 @@ static attn::HostTensor hostTensor(const Tensor &tensor) {
   return host;
 }
 
-static attn::ReferenceInputs referenceInputs(const std::vector<InputSpec> &specs, const TensorMap &inputs) {
+attn::ReferenceInputs cfc::referenceInputs(const std::vector<InputSpec> &specs, const TensorMap &inputs) {
   attn::ReferenceInputs result;
   for (const InputSpec &spec : specs) {
     if (!spec.isCache()) {

@@ -1,5 +1,6 @@
 //===- Verify.h - Comparing a program with the float64 reference ----------===//
 #pragma once
+#include "dialects/attn/Reference.h"
 #include "tools/lib/Build.h"
 #include "tools/lib/Compare.h"
 #include "tools/lib/Session.h"
@@ -7,6 +8,9 @@
 #include <optional>
 
 namespace cfc {
+
+/// Tensors and caches as the float64 reference takes them; they point into `inputs`.
+attn::ReferenceInputs referenceInputs(const std::vector<InputSpec> &specs, const TensorMap &inputs);
 
 struct VerifyOptions {
   std::vector<int64_t> lengths; ///< tokens in the cache, one case each

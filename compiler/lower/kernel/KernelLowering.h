@@ -116,8 +116,6 @@ private:
   //===-- LowerMatmul.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerMatmul(MatmulOp op);
   std::function<Value(Value slot, int64_t block)> tileAddress(const MatmulTiling &t, Value row, Value side);
-  /// Bytes from the start of a 128-byte row to its 16-byte chunk `chunk` under the 128-byte swizzle.
-  Value swizzled(Value chunk, Value row) { return b.mul(b.xorI(chunk, b.rem(row, 8)), 16); }
 
   //===-- LowerAttend.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerAttend(AttendOp op);
@@ -162,6 +160,11 @@ private:
   Value round;                          ///< how often the loop at hand has run (i32)
   bool inLoop = false;
 };
+
+/// Bytes from the start of 128-byte row `row` to its 16-byte chunk `chunk` under the 128-byte swizzle.
+inline mlir::Value swizzled(SimtBuilder &b, mlir::Value chunk, mlir::Value row) {
+  return b.mul(b.xorI(chunk, b.rem(row, 8)), 16);
+}
 
 /// (m, l, o) of an online softmax.
 struct SoftmaxState {

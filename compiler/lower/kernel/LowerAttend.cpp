@@ -74,8 +74,7 @@ struct Attend {
   Values rowAddresses(Value slot, Value token, Value side) {
     Values all;
     for (int64_t k = 0; k < dim / 16; ++k) {
-      Value chunk = b.xorI(b.add(side, 2 * (k % 4)), b.rem(token, 8));
-      Value at = b.add(b.mul(token, 128), b.mul(chunk, 16));
+      Value at = b.add(b.mul(token, 128), swizzled(b, b.add(side, 2 * (k % 4)), token));
       all.push_back(b.offset(b.offset(slot, at), k / 4 * kSegment * 128));
     }
     return all;
