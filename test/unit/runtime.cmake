@@ -1,4 +1,5 @@
 cfc_unit_test(BundleTest SOURCES BundleTest.cpp RuntimeFixture.cpp LINK CfcBundle nlohmann_json::nlohmann_json)
+cfc_unit_test(PackingTest SOURCES PackingTest.cpp LINK CfcBundle)
 cfc_unit_test(RuntimeTest
   SOURCES RuntimeTest.cpp RuntimeLaunchTest.cpp RuntimeFixture.cpp FakeDriver.cpp RuntimeHeaderTest.c LINK CfcRuntime)
 if(TARGET CfcPipeline AND TARGET CfcEmu)
