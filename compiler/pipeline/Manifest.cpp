@@ -121,6 +121,8 @@ std::vector<runtime::KernelSpec> cfc::describeLaunches(ModuleOp simt) {
     spec.sharedBytes = kernel.getSharedBytes();
     spec.ctasPerSm = kernel.getCtasPerSm();
     spec.nonPortable = spec.cluster > 8;
+    // Set by the lowering that also writes the kernel's griddepcontrol instructions: both or neither.
+    spec.pdl = kernel->hasAttr("cfc.pdl");
     launches.push_back(spec);
   }
   return launches;

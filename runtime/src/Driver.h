@@ -73,16 +73,18 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureModeRelaxed = 2;
 
-/// CUlaunchAttribute, of which only the cluster's size is used.
+/// CUlaunchAttribute: the cluster's size, and whether a kernel may start before the last one on its stream
+/// has ended.
 struct CUlaunchAttribute {
   int id;
   int padding;
   union {
     unsigned cluster[3];
+    int programmaticSerialization;
     char bytes[64];
   } value;
 };
-inline constexpr int kLaunchClusterDimension = 4;
+inline constexpr int kLaunchClusterDimension = 4, kLaunchProgrammaticSerialization = 6;
 static_assert(sizeof(CUlaunchAttribute) == 72, "layout of CUlaunchAttribute");
 
 /// What cuTensorMapEncodeTiled writes.

@@ -11,26 +11,33 @@
 namespace cfc::runtime {
 namespace {
 
-CUlaunchAttribute clusterAttribute(const KernelSpec &kernel) {
-  CUlaunchAttribute attribute{};
-  attribute.id = kLaunchClusterDimension;
-  attribute.value.cluster[0] = kernel.cluster;
-  attribute.value.cluster[1] = attribute.value.cluster[2] = 1;
-  return attribute;
-}
-
-CUlaunchConfig launchConfig(const KernelSpec &kernel, uint32_t clusters, CUlaunchAttribute &attribute,
-                            CUstream stream) {
+/// A launch as the driver takes it.
+struct LaunchConfig {
+  CUlaunchAttribute attributes[2] = {};
   CUlaunchConfig config{};
-  config.gridX = clusters * kernel.cluster;
-  config.blockX = kernel.threads;
-  config.gridY = config.gridZ = config.blockY = config.blockZ = 1;
-  config.sharedBytes = kernel.sharedBytes;
-  config.stream = stream;
-  config.attributes = &attribute;
-  config.attributeCount = 1;
-  return config;
-}
+
+  LaunchConfig(const KernelSpec &kernel, uint32_t clusters, CUstream stream) {
+    config.gridX = clusters * kernel.cluster;
+    config.blockX = kernel.threads;
+    config.gridY = config.gridZ = config.blockY = config.blockZ = 1;
+    config.sharedBytes = kernel.sharedBytes;
+    config.stream = stream;
+    config.attributes = attributes;
+    auto &size = add(kLaunchClusterDimension).cluster;
+    size[0] = kernel.cluster;
+    size[1] = size[2] = 1;
+    if (kernel.pdl)
+      add(kLaunchProgrammaticSerialization).programmaticSerialization = 1;
+  }
+  LaunchConfig(const LaunchConfig &) = delete; // the config points to the attributes
+
+private:
+  decltype(CUlaunchAttribute::value) &add(int id) {
+    CUlaunchAttribute &attribute = attributes[config.attributeCount++];
+    attribute.id = id;
+    return attribute.value;
+  }
+};
 
 /// Prepares one kernel in the current context.
 class KernelSetup {
@@ -86,10 +93,9 @@ private:
   }
 
   uint32_t residentClusters() const {
-    CUlaunchAttribute attribute = clusterAttribute(spec);
-    CUlaunchConfig config = launchConfig(spec, spec.clusters, attribute, nullptr);
+    LaunchConfig launch(spec, spec.clusters, nullptr);
     int clusters = 0;
-    check(driver().cuOccupancyMaxActiveClusters(&clusters, function, &config),
+    check(driver().cuOccupancyMaxActiveClusters(&clusters, function, &launch.config),
           fmt::format("asking how many clusters of kernel '{}' fit", spec.name));
     if (clusters <= 0)
       fail(CFC_UNSUPPORTED_DEVICE,
@@ -145,10 +151,9 @@ VariantLaunch chooseVariant(const Bundle &bundle, const GraphSpec &graph, Contex
 }
 
 CUresult startKernel(const KernelLaunch &kernel, CUdeviceptr table, CUdeviceptr workspace, CUstream stream) {
-  CUlaunchAttribute attribute = clusterAttribute(*kernel.spec);
-  CUlaunchConfig config = launchConfig(*kernel.spec, kernel.clusters, attribute, stream);
+  LaunchConfig launch(*kernel.spec, kernel.clusters, stream);
   void *parameters[] = {&table, &workspace};
-  return driver().cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
+  return driver().cuLaunchKernelEx(&launch.config, kernel.function, parameters, nullptr);
 }
 
 } // namespace cfc::runtime

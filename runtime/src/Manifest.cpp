@@ -127,14 +127,17 @@ static Json tensorJson(const TensorSpec &tensor) {
 }
 
 static Json kernelJson(const KernelSpec &kernel) {
-  return {{"name", kernel.name},
-          {"cubin", kernel.cubin},
-          {"threads", kernel.threads},
-          {"cluster", kernel.cluster},
-          {"clusters", kernel.clusters},
-          {"shared_bytes", kernel.sharedBytes},
-          {"ctas_per_sm", kernel.ctasPerSm},
-          {"non_portable", kernel.nonPortable}};
+  Json json = {{"name", kernel.name},
+               {"cubin", kernel.cubin},
+               {"threads", kernel.threads},
+               {"cluster", kernel.cluster},
+               {"clusters", kernel.clusters},
+               {"shared_bytes", kernel.sharedBytes},
+               {"ctas_per_sm", kernel.ctasPerSm},
+               {"non_portable", kernel.nonPortable}};
+  if (kernel.pdl)
+    json["pdl"] = true;
+  return json;
 }
 
 static Json graphJson(const GraphSpec &graph) {

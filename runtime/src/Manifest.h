@@ -58,6 +58,7 @@ struct KernelSpec {
   uint32_t sharedBytes = 0; ///< dynamic shared memory a CTA
   uint32_t ctasPerSm = 1;
   bool nonPortable = false; ///< cluster size above 8
+  bool pdl = false;         ///< may start while the kernel before it on the stream runs: it waits by itself
 };
 
 struct VariantSpec {

@@ -233,6 +233,8 @@ KernelSpec readKernel(const Node &node) {
   kernel.sharedBytes = node.at("shared_bytes").integer(0, 1 << 20);
   kernel.ctasPerSm = node.at("ctas_per_sm").integer(1, 32);
   kernel.nonPortable = node.at("non_portable").boolean();
+  if (node.has("pdl"))
+    kernel.pdl = node.at("pdl").boolean();
   if (kernel.cluster > 8 && !kernel.nonPortable)
     node.wrong("a cluster of {} needs non_portable", kernel.cluster);
   return kernel;

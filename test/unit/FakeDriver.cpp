@@ -38,6 +38,19 @@ CUresult submit(std::function<void()> work) {
 
 FakeFunction *functionOf(CUfunction function) { return reinterpret_cast<FakeFunction *>(function); }
 
+/// The launch attribute of that kind, or null.
+const CUlaunchAttribute *attributeOf(const CUlaunchConfig *config, int id) {
+  for (unsigned i = 0; i < config->attributeCount; ++i)
+    if (config->attributes[i].id == id)
+      return &config->attributes[i];
+  return nullptr;
+}
+
+unsigned clusterOf(const CUlaunchConfig *config) {
+  const CUlaunchAttribute *cluster = attributeOf(config, kLaunchClusterDimension);
+  return cluster ? cluster->value.cluster[0] : 1;
+}
+
 CUresult allocate(CUdeviceptr *pointer, size_t bytes, int device) {
   size_t rounded = (bytes + 255) / 256 * 256;
   *pointer = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, rounded));
@@ -84,11 +97,13 @@ CUresult launch(const CUlaunchConfig *config, CUfunction function, void **parame
                     config->gridX,
                     config->blockX,
                     config->sharedBytes,
-                    config->attributes[0].value.cluster[0],
+                    clusterOf(config),
                     deviceOf(currentContext()),
                     *static_cast<CUdeviceptr *>(parameters[0]),
                     *static_cast<CUdeviceptr *>(parameters[1]),
                     {}};
+  const CUlaunchAttribute *pdl = attributeOf(config, kLaunchProgrammaticSerialization);
+  record.pdl = pdl && pdl->value.programmaticSerialization == 1;
   return submit([record]() mutable {
     const char *table = reinterpret_cast<const char *>(record.table);
     record.entries.resize(state->memory.at(record.table).first / 8 - 8);
@@ -197,7 +212,7 @@ void fillModules(Driver &table) {
     return state->attributes[{functionOf(function)->name, attribute}] = value, 0;
   };
   table.cuOccupancyMaxActiveClusters = [](int *clusters, CUfunction function, const CUlaunchConfig *config) {
-    return *clusters = state->resident(functionOf(function)->name, config->attributes[0].value.cluster[0]), 0;
+    return *clusters = state->resident(functionOf(function)->name, clusterOf(config)), 0;
   };
   table.cuLaunchKernelEx = launch;
 }

@@ -20,6 +20,7 @@ struct FakeLaunch {
   int device;
   CUdeviceptr table, workspace;
   std::vector<uint64_t> entries; ///< of the table, when the kernel ran
+  bool pdl = false;              ///< launched with programmatic stream serialization
 };
 
 /// Everything that the fake knows; reset between tests.

@@ -69,6 +69,23 @@ TEST_CASE("kernels are launched in order with the clusters that fit") {
   }
 }
 
+TEST_CASE("kernels that wait by themselves may start early, others not") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  manifest.graphs[0].variants[0].kernels[1].pdl = true;
+  BundlePtr bundle = loadSmall(manifest);
+  Tensors tensors;
+  Workspace workspace;
+  BindingPtr binding = bindSmall(bundle, tensors);
+  REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
+  fake->flush();
+  REQUIRE(fake->launches.size() == 2);
+  CHECK_FALSE(fake->launches[0].pdl);
+  CHECK(fake->launches[1].pdl);
+  CHECK(fake->launches[0].cluster == 4);
+  CHECK(fake->launches[1].cluster == 1);
+}
+
 TEST_CASE("a launch only launches") {
   FakeDriver fake;
   BundlePtr bundle = loadSmall();

@@ -202,7 +202,20 @@ CFC_API cfc_status cfc_workspace_init(void *workspace, size_t bytes, CUstream st
 
 /* Starts the graph's kernels on `stream`, which must belong to the binding's context. Allocates nothing,
  * waits for nothing, takes no lock and may be captured. Errors of the kernels appear in later calls, as
- * always in CUDA. */
+ * always in CUDA.
+ *
+ * A kernel that the manifest marks "pdl" may start while the kernel before it on the stream still runs
+ * (programmatic dependent launch). Until everything before it has ended it reads only the table and the
+ * graph's weights, and writes nothing. One rule follows for the engine:
+ *
+ *    A kernel that triggers programmatic launches (griddepcontrol.launch_dependents, in CUDA C++
+ *    cudaTriggerProgrammaticLaunchCompletion) must not write a weight of the graph or its table, unless
+ *    something that waits for its end lies between it and the launch.
+ *
+ * Everything else is in order without any care: kernels that do not trigger, copies, memsets, cfc_rebind and
+ * event waits are complete before the launch reads; inputs, caches and workspaces may be written by any
+ * kernel before it. A kernel of the engine that follows with the programmatic attribute must itself wait
+ * (griddepcontrol.wait) before it reads what the launch writes, or writes what it reads. */
 CFC_API cfc_status cfc_launch(const cfc_binding *binding, const cfc_launch_args *args, CUstream stream);
 
 /* Waits for `stream` and reads the sticky status. Not for use during a capture. */
