@@ -1,0 +1,17 @@
+// x / sqrt(mean(x^2) + eps) * gain. One thread an element: each sums its row's squares by itself.
+#include "element.h"
+#include "reference.h"
+
+extern "C" __global__ void rms_norm(cfc_reference::RmsNorm a) {
+  long long i = threadIndex();
+  if (i >= a.rows * a.width)
+    return;
+  long long row = i / a.width, column = i % a.width;
+  double squares = 0;
+  for (long long j = 0; j < a.width; ++j) {
+    double x = loadElement(a.x.kind, a.x.data, row * a.width + j);
+    squares += x * x;
+  }
+  double root = sqrt(squares / double(a.width) + a.eps);
+  a.result[i] = loadElement(a.x.kind, a.x.data, i) / root * loadElement(a.gain.kind, a.gain.data, column);
+}
