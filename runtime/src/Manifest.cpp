@@ -40,6 +40,8 @@ const char *name(Role role) {
   return "unknown";
 }
 
+const char *name(Layout layout) { return layout == Layout::Packed ? kPackedLayoutName : "native"; }
+
 const char *name(Field field) {
   switch (field) {
   case Field::Pointer:
@@ -80,6 +82,8 @@ uint64_t elementBytes(cfc_dtype dtype) {
 }
 
 uint64_t rowOrTensorBytes(const TensorSpec &tensor) {
+  if (tensor.layout == Layout::Packed)
+    return tensor.packed().bytes();
   uint64_t elements = tensor.kind == TensorKind::KvCache ? tensor.dim : 1;
   for (int64_t extent : tensor.shape)
     elements *= extent;
@@ -123,6 +127,10 @@ static Json tensorJson(const TensorSpec &tensor) {
   if (tensor.bound)
     json["bound"] = *tensor.bound;
   json["align"] = tensor.align;
+  if (tensor.layout != Layout::Native)
+    json["layout"] = name(tensor.layout);
+  if (tensor.columnGroup)
+    json["column_group"] = tensor.columnGroup;
   return json;
 }
 

@@ -8,6 +8,7 @@
 #define CFC_RUNTIME_SRC_MANIFEST_H
 
 #include "runtime/src/Error.h"
+#include "runtime/src/Packing.h"
 #include <cstdint>
 #include <optional>
 
@@ -18,6 +19,7 @@ inline constexpr int64_t kSchema = 1;
 
 enum class TensorKind { Tensor, KvCache };
 enum class Role { Input, Weight, InOut, Output };
+enum class Layout { Native, Packed };
 enum class Field { Pointer, KPointer, VPointer, StrideHead, StrideToken, Capacity };
 
 struct TensorSpec {
@@ -29,6 +31,11 @@ struct TensorSpec {
   int64_t heads = 0, dim = 0;   ///< of a cache
   std::optional<int64_t> bound; ///< of lengths: the largest value (tokens)
   uint64_t align = 1;           ///< bytes
+  Layout layout = Layout::Native;
+  int64_t columnGroup = 0; ///< of a packed weight: PackedLayout::columnGroup
+
+  /// How a packed weight of this shape lies in memory.
+  PackedLayout packed() const { return {shape.at(0), shape.at(1), columnGroup}; }
 };
 
 struct TableEntry {
@@ -100,13 +107,14 @@ std::string toJson(const Manifest &manifest);
 
 const char *name(cfc_dtype dtype);
 const char *name(Role role);
+const char *name(Layout layout);
 const char *name(Field field);
 std::optional<cfc_dtype> dtypeFromName(std::string_view text);
 
 /// Bytes of one element.
 uint64_t elementBytes(cfc_dtype dtype);
-/// Bytes of a tensor's elements, or of one token of one head of a cache. parseManifest makes sure that they
-/// fit.
+/// Bytes of a tensor (of a packed one with its padding), or of one token of one head of a cache.
+/// parseManifest makes sure that they fit.
 uint64_t rowOrTensorBytes(const TensorSpec &tensor);
 
 /// The fields of a tensor in table order.

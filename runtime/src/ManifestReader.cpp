@@ -111,6 +111,27 @@ int64_t multiply(const Node &node, int64_t a, int64_t b) {
   return product;
 }
 
+/// Weights are native where nothing is said.
+void readLayout(const Node &node, TensorSpec &tensor) {
+  if (node.has("layout"))
+    tensor.layout =
+        node.at("layout").oneOf({std::pair{"native", Layout::Native}, {kPackedLayoutName, Layout::Packed}});
+  if (tensor.layout == Layout::Native) {
+    if (node.has("column_group"))
+      node.at("column_group").wrong("only packed weights have one");
+    return;
+  }
+  if (tensor.kind != TensorKind::Tensor || tensor.role != Role::Weight || tensor.shape.size() != 2 ||
+      elementBytes(tensor.dtype) != PackedLayout::kElementBytes)
+    node.at("layout").wrong("'{}' is no weight of 2 dimensions and 16-bit elements, and cannot be packed",
+                            tensor.name);
+  if (node.has("column_group"))
+    tensor.columnGroup = node.at("column_group").integer(1, tensor.shape[1]);
+  // The native size is at most kMaxBytes, and padding makes it at most 4096 times that.
+  if (tensor.packed().bytes() > uint64_t(kMaxBytes))
+    node.wrong("the size is too large");
+}
+
 TensorSpec readTensor(const Node &node) {
   TensorSpec tensor;
   tensor.name = node.at("name").nonEmptyText();
@@ -139,6 +160,7 @@ TensorSpec readTensor(const Node &node) {
   }
   if (node.has("bound"))
     tensor.bound = node.at("bound").integer(0, INT64_MAX);
+  readLayout(node, tensor);
   return tensor;
 }
 
@@ -182,6 +204,8 @@ void checkMap(const Node &node, const TensorSpec &tensor, const MapSpec &map) {
     node.at("field").wrong("'{}' points to nothing", name(map.field));
   if (map.field == Field::Pointer && rank != 2)
     node.at("tensor").wrong("'{}' has {} dimensions; a tensor map needs 2", tensor.name, rank);
+  if (tensor.layout != Layout::Native)
+    node.at("tensor").wrong("'{}' is {}, which no tensor map can say", tensor.name, name(tensor.layout));
   if (tensor.dtype == CFC_I64)
     node.at("tensor").wrong("'{}' has elements of 8 bytes; a tensor map takes 2 or 4", tensor.name);
   Node box = node.at("box");

@@ -55,6 +55,21 @@ struct Check {
       wrong("its shape is [{}], the graph wants [{}]", fmt::join(shape, ", "), fmt::join(spec.shape, ", "));
   }
 
+  void layout() const {
+    if (given.layout == uint32_t(spec.layout))
+      return;
+    if (given.layout > CFC_LAYOUT_PACKED)
+      wrong("its layout is {} (not a cfc_layout)", given.layout);
+    if (spec.layout == Layout::Packed)
+      wrong(
+          "it is bound as a native weight, and the graph was compiled for a packed one: pack it (`cfc pack`, "
+          "or in place with the runtime) and set layout to CFC_LAYOUT_PACKED");
+    if (spec.role == Role::Weight)
+      wrong("it is bound as a packed weight, and the graph was compiled for a native one: bind it as it was "
+            "before `cfc pack`, or compile for packed weights");
+    wrong("it cannot be packed: `cfc pack` is for weights");
+  }
+
   void room(uint64_t needed, const char *what) const {
     if (given.bytes != 0 && given.bytes < needed)
       wrong("{} has {} bytes, {} are needed", what, given.bytes, needed);
@@ -91,6 +106,7 @@ struct Check {
   BoundTensor tensor() const {
     type();
     shape();
+    layout();
     BoundTensor bound;
     bound.data = pointer(given.data, "data");
     bound.extent = rowOrTensorBytes(spec);
@@ -100,6 +116,7 @@ struct Check {
 
   BoundTensor cache() const {
     type();
+    layout();
     BoundTensor bound;
     bound.k = pointer(given.k, "k");
     bound.v = pointer(given.v, "v");

@@ -1,22 +1,28 @@
 //===- UserStruct.h - Structs that carry their size -------------*- C++ -*-===//
 //
-// Callers may be newer than this library (longer structs): fields that we do not know must be zero.
+// Callers may be newer than this library (longer structs): fields that we do not know must be zero. They may
+// be older too (shorter structs): fields that they do not know are zero.
 //
 //===----------------------------------------------------------------------===//
 #ifndef CFC_RUNTIME_SRC_USERSTRUCT_H
 #define CFC_RUNTIME_SRC_USERSTRUCT_H
 
+#include "cfc/runtime.h"
 #include "runtime/src/Error.h"
 #include <algorithm>
 #include <cstring>
 
 namespace cfc::runtime {
 
+/// Size of a struct in the first version of the interface, where it has grown since.
+template <class T> inline constexpr size_t kFirstSize = sizeof(T);
+template <> inline constexpr size_t kFirstSize<cfc_tensor> = offsetof(cfc_tensor, layout);
+
 /// The caller's real size, which is in its first field. It is never less than in the first version.
 template <class T> size_t checkSize(const void *user, const char *what) {
   size_t size;
   std::memcpy(&size, user, sizeof size);
-  if (size < sizeof(T) || size > 4096)
+  if (size < kFirstSize<T> || size > 4096)
     fail(CFC_INVALID_ARGUMENT, "{}.size is {}: set it to sizeof({}), which is {}", what, size, what,
          sizeof(T));
   return size;
@@ -29,8 +35,8 @@ template <class T> T readStruct(const void *user, const char *what) {
   if (size > sizeof(T) && std::any_of(bytes + sizeof(T), bytes + size, [](char c) { return c != 0; }))
     fail(CFC_UNSUPPORTED_VERSION, "{} sets fields that this runtime (version {}) does not know", what,
          CFC_RUNTIME_VERSION);
-  T result;
-  std::memcpy(&result, user, sizeof(T));
+  T result{};
+  std::memcpy(&result, user, std::min(size, sizeof(T)));
   return result;
 }
 
@@ -39,10 +45,10 @@ template <class T> T readOptionalStruct(const T *user, const char *what) {
   return user ? readStruct<T>(user, what) : T{};
 }
 
-/// Writes all fields but the size.
+/// Writes all fields but the size, as far as the caller knows them.
 template <class T> void writeStruct(T *user, T value) {
   value.size = user->size;
-  *user = value;
+  std::memcpy(user, &value, std::min(value.size, sizeof(T)));
 }
 
 /// Refuses flags that this version does not know.

@@ -255,6 +255,41 @@ TEST_CASE("a manifest without tensor maps is read") {
   CHECK(parseManifest(json.dump()).graphs[0].maps.empty());
 }
 
+TEST_CASE("packed weights and early launches are optional") {
+  Manifest manifest = smallManifest();
+  GraphSpec &graph = manifest.graphs[0];
+  CHECK_THAT(toJson(manifest), !Contains("layout") && !Contains("column_group") && !Contains("pdl"));
+  graph.tensors[1].layout = Layout::Packed;
+  graph.tensors[1].columnGroup = 32;
+  graph.maps.erase(graph.maps.begin());
+  graph.variants[0].kernels[1].pdl = true;
+  std::string text = toJson(manifest);
+  Manifest read = parseManifest(text);
+  CHECK(toJson(read) == text);
+  CHECK(rowOrTensorBytes(read.graphs[0].tensors[1]) == 2 * 8192); // two groups, each padded to 64 columns
+
+  auto refused = [&](auto change, const char *why) {
+    Json json = Json::parse(text);
+    change(json["graphs"][0]);
+    INFO(why);
+    CHECK_THROWS_WITH(parseManifest(json.dump()), Contains(why));
+  };
+  refused([](Json &g) { g["tensors"][1]["layout"] = "tiled"; }, "'tiled' is none of 'native', 'packed'");
+  refused([](Json &g) { g["tensors"][1]["layout"] = "native"; },
+          "column_group: only packed weights have one");
+  refused([](Json &g) { g["tensors"][1]["column_group"] = 65; }, "65 is not in 1 to 64");
+  refused([](Json &g) { g["tensors"][1]["column_group"] = 0; }, "0 is not in 1 to 64");
+  refused([](Json &g) { g["tensors"][1]["role"] = "input"; }, "'w_q' is no weight of 2 dimensions");
+  refused([](Json &g) { g["tensors"][1]["dtype"] = "f32"; }, "'w_q' is no weight of 2 dimensions");
+  refused([](Json &g) { g["tensors"][1]["shape"] = {1, int64_t(1) << 46}; }, "the size is too large");
+  refused(
+      [](Json &g) {
+        g["maps"][0] = {{"tensor", "w_q"}, {"field", "pointer"}, {"box", {64, 8}}, {"swizzle", 128}};
+      },
+      "'w_q' is packed, which no tensor map can say");
+  refused([](Json &g) { g["variants"][0]["kernels"][0]["pdl"] = 1; }, "pdl: is number, not true or false");
+}
+
 TEST_CASE("the description shows all of the manifest") {
   Json json = Json::parse(toJson(smallManifest()));
   json["graphs"][0]["future"] = "unheard of";

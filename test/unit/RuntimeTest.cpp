@@ -152,7 +152,7 @@ TEST_CASE("the tensors of a call are checked by name") {
   }
   SECTION("sizes that differ") {
     tensors.list[2].size = sizeof(cfc_tensor) + 8;
-    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "has size 96, the first one 88");
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "has size 104, the first one 96");
     tensors.list[0].size = 0;
     refused(bundle, tensors, CFC_INVALID_ARGUMENT, "cfc_tensor.size is 0");
   }
@@ -168,6 +168,64 @@ TEST_CASE("the tensors of a call are checked by name") {
   }
   CHECK(fake->hostAllocations == 0);
   CHECK(fake->launches.empty());
+}
+
+TEST_CASE("weights must lie as the graph was compiled for them") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  GraphSpec &graph = manifest.graphs[0];
+  Tensors tensors;
+  SECTION("native") {
+    tensors["w_q"].layout = CFC_LAYOUT_PACKED;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "bind it as it was before `cfc pack`");
+    tensors["w_q"].layout = 2;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "its layout is 2 (not a cfc_layout)");
+    tensors["w_q"].layout = CFC_LAYOUT_NATIVE;
+    tensors["cache"].layout = CFC_LAYOUT_PACKED;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "tensor 'cache': it cannot be packed");
+  }
+  SECTION("packed, with padding") {
+    graph.tensors[1].layout = Layout::Packed;
+    graph.tensors[1].shape = {65, 64};
+    graph.maps.erase(graph.maps.begin());
+    int64_t shape[] = {65, 64};
+    tensors["w_q"].shape = shape;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT,
+            "tensor 'w_q': it is bound as a native weight");
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "pack it (`cfc pack`");
+    tensors["w_q"].layout = CFC_LAYOUT_PACKED;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "has 8192 bytes, 16384 are needed");
+    tensors["w_q"].data = fakeMemory(16384);
+    tensors["w_q"].bytes = 16384;
+    bindSmall(loadSmall(manifest), tensors);
+    // The padding is the weight's: a result may not lie there.
+    tensors["result0"].data = static_cast<char *>(tensors["w_q"].data) + 16384 - 128;
+    refused(loadSmall(manifest), tensors, CFC_INVALID_ARGUMENT, "overlaps that of 'w_q'");
+  }
+}
+
+TEST_CASE("callers of the first version have no layout") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  Tensors tensors;
+  // As an array of the old struct: 88 bytes apart, with garbage where the new fields would be.
+  std::string bytes;
+  for (cfc_tensor &tensor : tensors.list) {
+    tensor.size = offsetof(cfc_tensor, layout);
+    bytes.append(reinterpret_cast<const char *>(&tensor), tensor.size);
+  }
+  auto status = [&](const BundlePtr &bundle) {
+    cfc_binding *binding = nullptr;
+    cfc_status result = cfc_bind(bundle.get(), nullptr, reinterpret_cast<const cfc_tensor *>(bytes.data()),
+                                 tensors.list.size(), nullptr, &binding);
+    cfc_unbind(binding);
+    return result;
+  };
+  CHECK(status(loadSmall(manifest)) == CFC_OK);
+  manifest.graphs[0].tensors[1].layout = Layout::Packed;
+  manifest.graphs[0].maps.clear();
+  CHECK(status(loadSmall(manifest)) == CFC_INVALID_ARGUMENT);
+  CHECK_THAT(cfc_last_error(), Contains("cfc pack"));
 }
 
 TEST_CASE("caches are checked") {

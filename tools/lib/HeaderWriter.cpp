@@ -46,8 +46,9 @@ static std::string member(const TensorSpec &tensor, const std::string &name) {
     return fmt::format("  /* {} cache: {} heads of {}; strides in bytes, capacity in tokens */\n"
                        "  struct {{ void *k, *v; int64_t stride_head, stride_token, capacity; }} {};\n",
                        runtime::name(tensor.dtype), tensor.heads, tensor.dim, name);
-  return fmt::format("  void *{}; /* {} [{}], {} */\n", name, runtime::name(tensor.dtype),
-                     fmt::join(tensor.shape, ", "), runtime::name(tensor.role));
+  return fmt::format("  void *{}; /* {} [{}], {}{} */\n", name, runtime::name(tensor.dtype),
+                     fmt::join(tensor.shape, ", "), runtime::name(tensor.role),
+                     tensor.layout == runtime::Layout::Packed ? ", packed" : "");
 }
 
 /// The statements that fill in tensors[index].
@@ -60,6 +61,8 @@ static std::string assignment(const TensorSpec &tensor, const std::string &name,
       text += fmt::format("  tensors[{}].{} = buffers->{}.{};\n", index, field, name, field);
     return text;
   }
+  if (tensor.layout == runtime::Layout::Packed)
+    text += fmt::format("  tensors[{}].layout = CFC_LAYOUT_PACKED;\n", index);
   return text + fmt::format("  static const int64_t shape{}[] = {{{}}};\n  tensors[{}].rank = {};\n"
                             "  tensors[{}].shape = shape{};\n  tensors[{}].data = buffers->{};\n",
                             index, fmt::join(tensor.shape, ", "), index, tensor.shape.size(), index, index,

@@ -44,7 +44,7 @@ extern "C" {
 typedef struct CUstream_st *CUstream;
 
 /* Version of this interface: major * 1000 + minor. A minor version only adds. */
-#define CFC_RUNTIME_VERSION 1000
+#define CFC_RUNTIME_VERSION 1001
 
 /* Status. The upper bits are the exit code that a command should end with. */
 typedef enum cfc_status {
@@ -66,6 +66,12 @@ typedef enum cfc_status {
 
 /* Element types. */
 typedef enum cfc_dtype { CFC_F16 = 1, CFC_BF16 = 2, CFC_F32 = 3, CFC_I32 = 4, CFC_I64 = 5 } cfc_dtype;
+
+/* How a weight lies in memory. Every other tensor is native. */
+typedef enum cfc_layout {
+  CFC_LAYOUT_NATIVE = 0, /* row-major, as in checkpoints */
+  CFC_LAYOUT_PACKED = 1  /* as `cfc pack` writes it; rows and columns may be padded */
+} cfc_layout;
 
 /* A loaded bundle: immutable; threads may share it. */
 typedef struct cfc_bundle cfc_bundle;
@@ -95,7 +101,7 @@ typedef struct cfc_tensor {
   const char *name;     /* as in the graph; results are result0, result1, … */
   uint32_t dtype;       /* cfc_dtype */
   uint32_t rank;        /* extents at `shape`; 0 for a cache */
-  const int64_t *shape; /* elements; row-major without gaps */
+  const int64_t *shape; /* elements, without the padding of packed weights; row-major without gaps */
   void *data;           /* device pointer, aligned as the manifest says (16 where it is copied in bulk) */
   uint64_t bytes;       /* size of the buffer (a cache: of each of k and v); 0: unknown, not checked */
   void *k;              /* device pointer to head 0, token 0 */
@@ -103,6 +109,8 @@ typedef struct cfc_tensor {
   int64_t stride_head;  /* bytes from a head to the next */
   int64_t stride_token; /* bytes from a token to the next; the head's dimension is contiguous */
   int64_t capacity;     /* tokens that the buffers hold */
+  uint32_t layout;      /* cfc_layout; must be the one that the graph was compiled for. Since 1001 */
+  uint32_t reserved;    /* 0 */
 } cfc_tensor;
 
 typedef struct cfc_bind_options {
@@ -234,8 +242,9 @@ CFC_STATIC_ASSERT(sizeof(void *) == 8 && sizeof(size_t) == 8, "cfc needs a 64-bi
 CFC_STATIC_ASSERT(sizeof(cfc_status) == 4, "cfc_status is an int");
 CFC_STATIC_ASSERT(sizeof(cfc_load_options) == 32, "layout of cfc_load_options");
 CFC_STATIC_ASSERT(sizeof(cfc_limits) == 16, "layout of cfc_limits");
-CFC_STATIC_ASSERT(sizeof(cfc_tensor) == 88, "layout of cfc_tensor");
+CFC_STATIC_ASSERT(sizeof(cfc_tensor) == 96, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(offsetof(cfc_tensor, data) == 32 && offsetof(cfc_tensor, k) == 48, "layout of cfc_tensor");
+CFC_STATIC_ASSERT(offsetof(cfc_tensor, layout) == 88, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(sizeof(cfc_bind_options) == 32, "layout of cfc_bind_options");
 CFC_STATIC_ASSERT(sizeof(cfc_launch_args) == 24, "layout of cfc_launch_args");
 CFC_STATIC_ASSERT(sizeof(cfc_device_status) == 16, "layout of cfc_device_status");

@@ -48,6 +48,13 @@ inline cfc_tensor tensor(const char *name, cfc_dtype dtype, const std::vector<in
   return result;
 }
 
+/// A weight that `cfc pack` or the runtime has packed. `shape` is that of the weight, without padding.
+inline cfc_tensor packed(const char *name, cfc_dtype dtype, const std::vector<int64_t> &shape, void *data) {
+  cfc_tensor result = tensor(name, dtype, shape, data);
+  result.layout = CFC_LAYOUT_PACKED;
+  return result;
+}
+
 /// A KV cache of two buffers. Strides in bytes, capacity in tokens.
 inline cfc_tensor cache(const char *name, cfc_dtype dtype, void *k, void *v, int64_t strideHead,
                         int64_t strideToken, int64_t capacity) {

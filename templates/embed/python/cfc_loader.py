@@ -6,9 +6,10 @@
     binding.launch(workspace)                     # on torch's current stream; may be captured in a CUDA graph
 
 A KV cache is a pair of tensors [heads, capacity, dim] whose last dimension is contiguous; use .transpose() for
-caches that keep tokens outermost. Errors of the runtime are raised as CfcError with its message.
+caches that keep tokens outermost. A weight that `cfc pack` has packed is Packed(buffer, shape). Errors of the runtime are raised as CfcError with its message.
 """
 import ctypes
+import dataclasses
 import json
 import os
 
@@ -26,6 +27,16 @@ class CfcError(RuntimeError):
         self.status, self.exit_code = status, status >> 4
 
 
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """A weight in the layout of `cfc pack`: its bytes, padding included, and the weight's own shape."""
+
+    buffer: torch.Tensor
+    shape: tuple
+
+    dtype, device = property(lambda self: self.buffer.dtype), property(lambda self: self.buffer.device)
+
+
 class _Struct(ctypes.Structure):
     """Fills in `size`, the first field of every struct of the runtime."""
 
@@ -36,7 +47,7 @@ class _Struct(ctypes.Structure):
 class _Tensor(_Struct):
     _fields_ = [("size", _U64), ("name", ctypes.c_char_p), ("dtype", _U32), ("rank", _U32), ("shape", ctypes.POINTER(_I64)),
                 ("data", _P), ("bytes", _U64), ("k", _P), ("v", _P), ("stride_head", _I64), ("stride_token", _I64),
-                ("capacity", _I64)]
+                ("capacity", _I64), ("layout", _U32), ("reserved", _U32)]
 
 
 class _BindOptions(_Struct):
@@ -89,10 +100,12 @@ def _describe(name, value):
         item.k, item.v, item.capacity = k.data_ptr(), v.data_ptr(), k.shape[1]
         item.stride_head, item.stride_token = (k.stride(i) * k.element_size() for i in (0, 1))
         return item
-    if not value.is_contiguous():
+    buffer = value.buffer if isinstance(value, Packed) else value
+    if not buffer.is_contiguous():
         raise ValueError(f"tensor '{name}' is not contiguous")
-    item.rank, item.shape = value.dim(), (_I64 * max(value.dim(), 1))(*value.shape)
-    item.data, item.bytes = value.data_ptr(), value.numel() * value.element_size()
+    item.layout, item.rank = isinstance(value, Packed), len(value.shape)
+    item.shape = (_I64 * max(item.rank, 1))(*value.shape)
+    item.data, item.bytes = buffer.data_ptr(), buffer.numel() * buffer.element_size()
     return item
 
 
