@@ -89,12 +89,12 @@ std::string followLinks(const std::string &path) {
   return real ? std::string(real.get()) : path;
 }
 
-void writeInPlace(const std::string &path, std::string_view content) {
+void writeInPlace(const std::string &path, const ContentProducer &produce) {
   int handle = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (handle < 0)
     failWithErrno(path);
   try {
-    writeAll(handle, content, path);
+    produce([&](std::string_view content) { writeAll(handle, content, path); });
   } catch (...) {
     ::close(handle);
     throw;
@@ -105,22 +105,24 @@ void writeInPlace(const std::string &path, std::string_view content) {
 
 } // namespace
 
+void produceFileAtomically(const std::string &path, const ContentProducer &produce) {
+  struct stat info;
+  bool exists = ::stat(path.c_str(), &info) == 0;
+  if (path.empty() || path.back() == '/' || (exists && S_ISDIR(info.st_mode)))
+    failWithErrno(path, path.empty() ? ENOENT : EISDIR);
+  if (exists && !S_ISREG(info.st_mode))
+    return writeInPlace(path, produce);
+  std::string target = followLinks(path);
+  if (exists && ::access(target.c_str(), W_OK) != 0)
+    failWithErrno(path); // renaming over it would work, but it was protected for a reason
+  NewFile file(path, target);
+  produce([&](std::string_view content) { file.write(content); });
+  file.publish();
+}
+
 std::optional<Failure> writeFileAtomically(const std::string &path, std::string_view content) {
   try {
-    struct stat info;
-    bool exists = ::stat(path.c_str(), &info) == 0;
-    if (path.empty() || path.back() == '/' || (exists && S_ISDIR(info.st_mode)))
-      failWithErrno(path, path.empty() ? ENOENT : EISDIR);
-    if (exists && !S_ISREG(info.st_mode)) {
-      writeInPlace(path, content);
-      return std::nullopt;
-    }
-    std::string target = followLinks(path);
-    if (exists && ::access(target.c_str(), W_OK) != 0)
-      failWithErrno(path); // renaming over it would work, but it was protected for a reason
-    NewFile file(path, target);
-    file.write(content);
-    file.publish();
+    produceFileAtomically(path, [&](const ContentWriter &write) { write(content); });
     return std::nullopt;
   } catch (...) {
     return currentFailure();

@@ -8,6 +8,7 @@
 #define CFC_RUNTIME_SRC_BUNDLEWRITER_H
 
 #include "runtime/src/Error.h"
+#include <functional>
 #include <optional>
 
 namespace cfc::runtime {
@@ -29,6 +30,12 @@ std::optional<Failure> writeBundle(const std::string &path, const std::vector<Se
 /// left. Follows symbolic links. An existing file that is not a regular one (a pipe, /dev/stdout) is written
 /// directly.
 std::optional<Failure> writeFileAtomically(const std::string &path, std::string_view content);
+
+/// The same for content that is not in memory as a whole: `produce` is called once and gives it in pieces.
+/// Throws Error, or what `produce` throws.
+using ContentWriter = std::function<void(std::string_view piece)>;
+using ContentProducer = std::function<void(const ContentWriter &write)>;
+void produceFileAtomically(const std::string &path, const ContentProducer &produce);
 
 } // namespace cfc::runtime
 

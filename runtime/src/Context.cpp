@@ -23,6 +23,8 @@ ContextModules::~ContextModules() {
   if (alive() && cuda.cuCtxPushCurrent(context) == kCudaSuccess) {
     for (auto &[cubin, module] : modules)
       cuda.cuModuleUnload(module);
+    if (textModule)
+      cuda.cuModuleUnload(textModule);
     if (stream)
       cuda.cuStreamDestroy(stream);
     cuda.cuCtxPopCurrent(&popped);
@@ -58,6 +60,21 @@ CUfunction ContextModules::function(const Bundle &bundle, const KernelSpec &kern
     fail(CFC_INVALID_BUNDLE, "{}: section 'cubin.{}' has no kernel '{}'", bundle.source, kernel.cubin,
          kernel.name);
   check(result, fmt::format("{}: loading kernel '{}'", bundle.source, kernel.name));
+  return function;
+}
+
+CUfunction ContextModules::textFunction(const char *ptx, const char *name) {
+  std::lock_guard lock(mutex);
+  if (!textModule) {
+    CUresult result = driver().cuModuleLoadData(&textModule, ptx);
+    for (CUresult noCompiler : {kCudaErrorNoBinaryForGpu, kCudaErrorJitCompilerNotFound,
+                                kCudaErrorUnsupportedPtxVersion, kCudaErrorJitCompilationDisabled})
+      if (result == noCompiler)
+        return nullptr;
+    check(result, "compiling a kernel of the runtime");
+  }
+  CUfunction function = nullptr;
+  check(driver().cuModuleGetFunction(&function, textModule, name), "loading a kernel of the runtime");
   return function;
 }
 

@@ -26,6 +26,9 @@ public:
 
   /// The kernel's function; loads its cubin at first use. The context is current.
   CUfunction function(const Bundle &bundle, const KernelSpec &kernel);
+  /// The function of PTX text that the runtime brings along, one text for all calls; null where the driver
+  /// has no compiler for it. The context is current.
+  CUfunction textFunction(const char *ptx, const char *name);
   /// Copies to the device and waits for it, without touching any stream of the user. The context is current.
   void upload(CUdeviceptr to, const void *from, size_t bytes);
 
@@ -40,7 +43,8 @@ private:
   const bool retained;
   std::mutex mutex;
   std::map<uint32_t, CUmodule> modules; ///< by cubin
-  CUstream stream = nullptr;            ///< for uploads
+  CUmodule textModule = nullptr;
+  CUstream stream = nullptr; ///< for uploads
 };
 
 /// A loaded bundle with what was made of it on devices.

@@ -35,6 +35,9 @@ enum : CUresult {
   kCudaErrorInvalidImage = 200,
   kCudaErrorInvalidContext = 201,
   kCudaErrorNoBinaryForGpu = 209,
+  kCudaErrorJitCompilerNotFound = 221,
+  kCudaErrorUnsupportedPtxVersion = 222,
+  kCudaErrorJitCompilationDisabled = 223,
   kCudaErrorNotFound = 500,
   kCudaErrorNotReady = 600,
 };

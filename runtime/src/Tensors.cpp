@@ -133,19 +133,6 @@ struct Check {
   }
 };
 
-size_t findTensor(const GraphSpec &graph, const char *name, size_t position) {
-  if (!name)
-    fail(CFC_INVALID_ARGUMENT, "graph '{}': tensor {} of the call has no name", graph.name, position);
-  std::vector<std::string_view> names;
-  for (const TensorSpec &spec : graph.tensors) {
-    if (spec.name == name)
-      return &spec - graph.tensors.data();
-    names.push_back(spec.name);
-  }
-  fail(CFC_INVALID_ARGUMENT, "graph '{}': there is no tensor '{}'{}", graph.name, name,
-       suggestion(name, names));
-}
-
 void checkComplete(const GraphSpec &graph, const std::vector<std::optional<BoundTensor>> &bound) {
   std::string missing;
   size_t count = 0;
@@ -184,6 +171,19 @@ uint64_t fieldValue(const BoundTensor &tensor, Field field) {
 }
 
 } // namespace
+
+size_t findTensor(const GraphSpec &graph, const char *name, size_t position) {
+  if (!name)
+    fail(CFC_INVALID_ARGUMENT, "graph '{}': tensor {} of the call has no name", graph.name, position);
+  std::vector<std::string_view> names;
+  for (const TensorSpec &spec : graph.tensors) {
+    if (spec.name == name)
+      return &spec - graph.tensors.data();
+    names.push_back(spec.name);
+  }
+  fail(CFC_INVALID_ARGUMENT, "graph '{}': there is no tensor '{}'{}", graph.name, name,
+       suggestion(name, names));
+}
 
 std::vector<std::optional<BoundTensor>> checkTensors(const GraphSpec &graph, const cfc_tensor *tensors,
                                                      size_t count, bool all) {

@@ -25,6 +25,10 @@ struct BoundTensor {
       0; ///< bytes from the first to behind the last that is used, of data or of each of k and v
 };
 
+/// Index of the graph's tensor that the caller calls `name`, in item `position` of an array. Fails with the
+/// nearest name.
+size_t findTensor(const GraphSpec &graph, const char *name, size_t position);
+
 /// The caller's array, checked for the graph's names. Item i belongs to graph.tensors[i]; nothing where the
 /// caller did not name it. With `all`, every tensor must be there.
 std::vector<std::optional<BoundTensor>> checkTensors(const GraphSpec &graph, const cfc_tensor *tensors,

@@ -230,6 +230,40 @@ CFC_API cfc_status cfc_launch(const cfc_binding *binding, const cfc_launch_args 
 CFC_API cfc_status cfc_device_status_get(const cfc_binding *binding, CUstream stream,
                                          cfc_device_status *status);
 
+/*
+ * Packing weights. A bundle of `cfc compile --weights=packed` reads its weights in another order than
+ * checkpoints have. `cfc pack` writes such checkpoints; these functions convert on the device, once, when
+ * weights are loaded: they are not for a capture. Where neither rows nor columns are padded a weight can be
+ * converted where it lies. Since 1001.
+ */
+
+/* Where cfc_pack and cfc_unpack put a weight. */
+typedef struct cfc_pack_args {
+  size_t size;
+  void *destination;          /* device pointer; NULL, or the weight's own data: in place */
+  uint64_t destination_bytes; /* size of that buffer; 0: unknown, not checked */
+  void *scratch;              /* device memory, 16-byte aligned, for converting in place. NULL: the call allocates
+                               * some, waits for the stream, and frees it */
+  uint64_t scratch_bytes;     /* at least what cfc_packed_bytes says; up to the whole weight makes it faster */
+} cfc_pack_args;
+
+/* Bytes of `weight` of `graph` (NULL: the only one) when it is packed, padding included; 0: the kernels read
+ * this tensor as it is, and it must not be packed. `scratch_bytes` (may be NULL): the least scratch memory that
+ * converting it in place takes; 0: that is not possible. Needs no device. */
+CFC_API cfc_status cfc_packed_bytes(const cfc_bundle *bundle, const char *graph, const char *weight,
+                                    uint64_t *bytes, uint64_t *scratch_bytes);
+
+/* Packs `weight`, which is described as for cfc_bind but with layout CFC_LAYOUT_NATIVE; `args` may be NULL. In the
+ * order of `stream`, in its context; may wait for it. The bundle stays until the stream has done it. Fails with
+ * CFC_INVALID_ARGUMENT where the graph wants no packed weight of that name, type and shape, where it is said to
+ * be packed already, or cannot be packed in place. */
+CFC_API cfc_status cfc_pack(const cfc_bundle *bundle, const char *graph, const cfc_tensor *weight,
+                            const cfc_pack_args *args, CUstream stream);
+
+/* The way back: `weight` has the layout CFC_LAYOUT_PACKED. The bytes are those that were packed. */
+CFC_API cfc_status cfc_unpack(const cfc_bundle *bundle, const char *graph, const cfc_tensor *weight,
+                              const cfc_pack_args *args, CUstream stream);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #define CFC_STATIC_ASSERT static_assert
@@ -249,6 +283,7 @@ CFC_STATIC_ASSERT(sizeof(cfc_bind_options) == 32, "layout of cfc_bind_options");
 CFC_STATIC_ASSERT(sizeof(cfc_launch_args) == 24, "layout of cfc_launch_args");
 CFC_STATIC_ASSERT(sizeof(cfc_device_status) == 16, "layout of cfc_device_status");
 CFC_STATIC_ASSERT(sizeof(cfc_kernel_info) == 48, "layout of cfc_kernel_info");
+CFC_STATIC_ASSERT(sizeof(cfc_pack_args) == 40, "layout of cfc_pack_args");
 #undef CFC_STATIC_ASSERT
 
 #endif /* CFC_RUNTIME_H */
