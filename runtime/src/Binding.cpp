@@ -134,10 +134,11 @@ void cfc_binding::rebind(const cfc_tensor *given, size_t count, CUstream stream)
   tensors = std::move(changed);
 }
 
-void cfc_binding::launch(CUdeviceptr workspace, CUstream stream) const {
+void cfc_binding::launch(CUdeviceptr workspace, const LaunchHints &hints, CUstream stream) const {
+  const VariantLaunch &variant = chooseVariant(variants, hints);
   ContextScope scope(modules.context);
   for (const KernelLaunch &kernel : variant.kernels) {
-    CUresult result = startKernel(kernel, table, workspace, stream);
+    CUresult result = startKernel(kernel, kernel.clustersOn(hints.maxSms), table, workspace, stream);
     if (result != kCudaSuccess)
       check(result, fmt::format("graph '{}': launching kernel '{}'", graph.name, kernel.spec->name));
   }

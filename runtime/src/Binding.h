@@ -59,14 +59,15 @@ struct cfc_binding {
   /// Allocates the table and fills it in. The context is current.
   void createTable();
   void rebind(const cfc_tensor *given, size_t count, CUstream stream);
-  void launch(cfc::runtime::CUdeviceptr workspace, CUstream stream) const;
+  void launch(cfc::runtime::CUdeviceptr workspace, const cfc::runtime::LaunchHints &hints,
+              CUstream stream) const;
   uint32_t status(CUstream stream, bool clear) const;
 
   const std::shared_ptr<const cfc::runtime::LoadedBundle> loaded;
   const cfc::runtime::GraphSpec &graph;
   cfc::runtime::ContextModules &modules;
-  cfc::runtime::VariantLaunch variant;
-  std::vector<cfc::runtime::BoundTensor> tensors; ///< named last, also in a capture
+  std::vector<cfc::runtime::VariantLaunch> variants; ///< that run in the context
+  std::vector<cfc::runtime::BoundTensor> tensors;    ///< named last, also in a capture
   cfc::runtime::CUdeviceptr table = 0;
 
 private:

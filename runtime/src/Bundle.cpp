@@ -171,6 +171,10 @@ std::optional<std::string_view> Bundle::section(std::string_view name) const {
   return std::nullopt;
 }
 
+std::string_view Bundle::planText(size_t variant) const {
+  return section(variant ? fmt::format("plan.{}", variant) : "plan").value_or("");
+}
+
 std::string_view Bundle::cubin(uint32_t index) const {
   return section(fmt::format("cubin.{}", index)).value_or("");
 }

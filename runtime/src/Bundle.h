@@ -38,7 +38,8 @@ struct Bundle {
   std::optional<std::string_view> section(std::string_view name) const;
   std::string_view manifestText() const { return section("manifest").value_or(""); }
   std::string_view graphText() const { return section("graph").value_or(""); }
-  std::string_view planText() const { return section("plan").value_or(""); }
+  /// The plan of a variant of the graph: section plan, plan.1, plan.2, …
+  std::string_view planText(size_t variant = 0) const;
   std::string_view cubin(uint32_t index) const;
   /// The graph of that name, or the only one for "". Throws Error with the nearest name.
   const GraphSpec &graph(std::string_view name) const;

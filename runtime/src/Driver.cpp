@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/src/Driver.h"
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -24,6 +25,10 @@ template <class Function> static void resolve(void *library, Function &function,
          symbol);
 }
 
+template <class Function> static void resolveOptional(void *library, Function &function, const char *symbol) {
+  function = reinterpret_cast<Function>(dlsym(library, symbol));
+}
+
 /// The library stays open: its functions are used until the process ends.
 static Driver openDriver() {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -31,6 +36,8 @@ static Driver openDriver() {
     fail(CFC_NO_DEVICE, "no NVIDIA driver: {}", dlerror());
   Driver table;
 #define CFC_DRIVER_FUNCTION(member, symbol, parameters) resolve(library, table.member, symbol);
+#define CFC_OPTIONAL_DRIVER_FUNCTION(member, symbol, parameters)                                             \
+  resolveOptional(library, table.member, symbol);
 #include "runtime/src/DriverFunctions.def"
   return table;
 }
@@ -103,6 +110,15 @@ int deviceAttribute(DeviceAttribute attribute, CUdevice device) {
   int value = 0;
   check(driver().cuDeviceGetAttribute(&value, attribute, device), "asking the device for an attribute");
   return value;
+}
+
+uint32_t contextSms(CUcontext context, CUdevice device) {
+  uint32_t sms = uint32_t(std::max(deviceAttribute(kDeviceSmCount, device), 1));
+  CUdevResource resource{};
+  auto ask = driver().cuCtxGetDevResource;
+  if (ask && ask(context, &resource, kResourceSms) == kCudaSuccess && resource.smCount)
+    sms = std::min(sms, resource.smCount);
+  return sms;
 }
 
 ContextScope::ContextScope(CUcontext context) {

@@ -90,6 +90,16 @@ struct CUlaunchAttribute {
 inline constexpr int kLaunchClusterDimension = 4, kLaunchProgrammaticSerialization = 6;
 static_assert(sizeof(CUlaunchAttribute) == 72, "layout of CUlaunchAttribute");
 
+/// What a context may use of a device: its multiprocessors.
+struct CUdevResource {
+  int type;
+  char padding[92];
+  unsigned smCount;
+  char more[160]; ///< newer drivers may write more than what they write today, which is 48 bytes
+};
+inline constexpr int kResourceSms = 1;
+static_assert(sizeof(CUdevResource) == 260, "layout of CUdevResource");
+
 /// What cuTensorMapEncodeTiled writes.
 struct alignas(64) CUtensorMap {
   unsigned long long opaque[16];
@@ -138,6 +148,10 @@ void check(CUresult result, std::string_view what);
 std::string errorText(CUresult result);
 
 int deviceAttribute(DeviceAttribute attribute, CUdevice device);
+
+/// Multiprocessors that kernels of a context can use: under MPS and in a green context fewer than the device
+/// has.
+uint32_t contextSms(CUcontext context, CUdevice device);
 
 /// Makes a context current for a scope, if it is not already.
 class ContextScope {

@@ -43,7 +43,8 @@ private:
 class KernelSetup {
 public:
   KernelSetup(const Bundle &bundle, const KernelSpec &spec, ContextModules &modules)
-      : bundle(bundle), spec(spec), modules(modules), function(modules.function(bundle, spec)) {}
+      : bundle(bundle), spec(spec), modules(modules), function(modules.function(bundle, spec)),
+        sms(contextSms(modules.context, modules.device)) {}
 
   KernelLaunch prepare(uint32_t maxSms) {
     checkResources();
@@ -58,6 +59,7 @@ private:
   const KernelSpec &spec;
   ContextModules &modules;
   CUfunction function;
+  uint32_t sms; ///< of the context
 
   int attribute(FunctionAttribute which) const {
     int value = 0;
@@ -103,13 +105,15 @@ private:
            "on "
            "device {}: required 1 cluster / limit 0",
            bundle.source, spec.name, spec.cluster, spec.sharedBytes, spec.threads, modules.device);
-    return clusters;
+    // Where the context has a part of the device, the driver's answer may still be for all of it.
+    uint64_t most = std::max<uint64_t>(uint64_t(sms) * spec.ctasPerSm / spec.cluster, 1);
+    bool part = sms < uint32_t(deviceAttribute(kDeviceSmCount, modules.device));
+    return part ? uint32_t(std::min<uint64_t>(clusters, most)) : uint32_t(clusters);
   }
 
   /// The driver may put each CTA on an SM of its own, so N SMs are surely kept with at most N CTAs.
   uint32_t allowedClusters(uint32_t maxSms) const {
-    uint32_t all = deviceAttribute(kDeviceSmCount, modules.device);
-    if (maxSms == 0 || maxSms >= all)
+    if (maxSms == 0 || maxSms >= sms)
       return spec.clusters;
     if (maxSms < spec.cluster)
       fail(CFC_UNSUPPORTED_DEVICE, "{}: kernel '{}' needs {} SMs for one cluster / limit {} (max_sms)",
@@ -128,8 +132,9 @@ VariantLaunch prepareVariant(const Bundle &bundle, const VariantSpec &variant, C
 
 } // namespace
 
-VariantLaunch chooseVariant(const Bundle &bundle, const GraphSpec &graph, ContextModules &modules,
-                            const cfc_bind_options &options) {
+std::vector<VariantLaunch> prepareVariants(const Bundle &bundle, const GraphSpec &graph,
+                                           ContextModules &modules, const cfc_bind_options &options) {
+  std::vector<VariantLaunch> prepared;
   std::string reasons;
   std::vector<std::string_view> hashes;
   for (const VariantSpec &variant : graph.variants) {
@@ -137,21 +142,63 @@ VariantLaunch chooseVariant(const Bundle &bundle, const GraphSpec &graph, Contex
     if (options.plan_hash && variant.planHash != options.plan_hash)
       continue;
     try {
-      return prepareVariant(bundle, variant, modules, options.max_sms);
+      prepared.push_back(prepareVariant(bundle, variant, modules, options.max_sms));
     } catch (const Error &error) { // another variant may fit
       if (error.failure.status != CFC_UNSUPPORTED_DEVICE)
         throw;
       reasons += (reasons.empty() ? "" : "\n") + error.failure.message;
     }
   }
+  if (!prepared.empty())
+    return prepared;
   if (reasons.empty())
     fail(CFC_INVALID_ARGUMENT, "{}: graph '{}' has no variant with plan hash '{}'; it has {}", bundle.source,
          graph.name, options.plan_hash, fmt::join(hashes, ", "));
   fail(CFC_UNSUPPORTED_DEVICE, "{}", reasons);
 }
 
-CUresult startKernel(const KernelLaunch &kernel, CUdeviceptr table, CUdeviceptr workspace, CUstream stream) {
-  LaunchConfig launch(*kernel.spec, kernel.clusters, stream);
+static bool hasRoom(const VariantLaunch &variant, uint32_t maxSms) {
+  return std::all_of(variant.kernels.begin(), variant.kernels.end(),
+                     [&](const KernelLaunch &kernel) { return kernel.clustersOn(maxSms) > 0; });
+}
+
+/// What is unknown satisfies no condition.
+static bool suits(const VariantLaunch &variant, const LaunchHints &hints) {
+  const VariantCondition &when = variant.spec->when;
+  if (when.maxLength && (hints.length <= 0 || hints.length > *when.maxLength))
+    return false;
+  if (when.maxBatch && (hints.batch == 0 || hints.batch > *when.maxBatch))
+    return false;
+  return std::all_of(variant.kernels.begin(), variant.kernels.end(), [&](const KernelLaunch &kernel) {
+    return kernel.clustersOn(hints.maxSms) >= std::min<int64_t>(when.minClusters, kernel.spec->clusters);
+  });
+}
+
+const VariantLaunch &chooseVariant(const std::vector<VariantLaunch> &variants, const LaunchHints &hints) {
+  const VariantLaunch *last = nullptr;
+  for (const VariantLaunch &variant : variants) {
+    if (!hasRoom(variant, hints.maxSms))
+      continue;
+    if (suits(variant, hints))
+      return variant;
+    last = &variant;
+  }
+  if (last) // those for all launches do not run here
+    return *last;
+  uint32_t needed = UINT32_MAX;
+  for (const VariantLaunch &variant : variants) {
+    uint32_t cluster = 0;
+    for (const KernelLaunch &kernel : variant.kernels)
+      cluster = std::max(cluster, kernel.spec->cluster);
+    needed = std::min(needed, cluster);
+  }
+  fail(CFC_UNSUPPORTED_DEVICE, "the kernels need {} SMs for one cluster / limit {} (max_sms of the launch)",
+       needed, hints.maxSms);
+}
+
+CUresult startKernel(const KernelLaunch &kernel, uint32_t clusters, CUdeviceptr table, CUdeviceptr workspace,
+                     CUstream stream) {
+  LaunchConfig launch(*kernel.spec, clusters, stream);
   void *parameters[] = {&table, &workspace};
   return driver().cuLaunchKernelEx(&launch.config, kernel.function, parameters, nullptr);
 }

@@ -1,13 +1,14 @@
 //===- Launch.h - How a variant's kernels are launched ----------*- C++ -*-===//
 //
-// Decides, when binding, which variant runs in a context and with how many clusters; starts kernels later
-// without deciding anything.
+// When binding: which variants run in a context, and with how many clusters. When launching: which of them is
+// best for what the host knows, without asking anybody.
 //
 //===----------------------------------------------------------------------===//
 #ifndef CFC_RUNTIME_SRC_LAUNCH_H
 #define CFC_RUNTIME_SRC_LAUNCH_H
 
 #include "runtime/src/Context.h"
+#include <algorithm>
 
 namespace cfc::runtime {
 
@@ -16,8 +17,11 @@ struct KernelLaunch {
   const KernelSpec *spec = nullptr;
   CUfunction function = nullptr;
   uint32_t resident = 0; ///< clusters that the context holds at a time
-  uint32_t clusters = 0; ///< that are launched
-  uint32_t grid() const { return clusters * spec->cluster; }
+  uint32_t clusters = 0; ///< that are launched where the launch sets no limit
+  /// The same on at most `maxSms` SMs (0: no limit). 0 where not even one cluster fits.
+  uint32_t clustersOn(uint32_t maxSms) const {
+    return maxSms ? std::min(clusters, maxSms / spec->cluster) : clusters;
+  }
 };
 
 /// A variant, ready to be started.
@@ -26,13 +30,25 @@ struct VariantLaunch {
   std::vector<KernelLaunch> kernels;
 };
 
-/// The first variant of the graph (or the one that the options name) that runs in the context, which is
-/// current. Throws Error with "required / limit" where none does.
-VariantLaunch chooseVariant(const Bundle &bundle, const GraphSpec &graph, ContextModules &modules,
-                            const cfc_bind_options &options);
+/// What the host knows of a launch. 0: nothing.
+struct LaunchHints {
+  int64_t length = 0;  ///< tokens, the longest
+  uint32_t batch = 0;  ///< requests that are not idle
+  uint32_t maxSms = 0; ///< limit of this launch
+};
 
-/// Starts one kernel with the parameters (table, workspace).
-CUresult startKernel(const KernelLaunch &kernel, CUdeviceptr table, CUdeviceptr workspace, CUstream stream);
+/// The variants of the graph (or the one that the options name) that run in the context, which is current, in
+/// the manifest's order. Throws Error with "required / limit" where none does.
+std::vector<VariantLaunch> prepareVariants(const Bundle &bundle, const GraphSpec &graph,
+                                           ContextModules &modules, const cfc_bind_options &options);
+
+/// The first variant whose condition the hints satisfy; else, because all are right, another. Throws Error
+/// where the limit on SMs leaves no room for any. Allocates nothing else.
+const VariantLaunch &chooseVariant(const std::vector<VariantLaunch> &variants, const LaunchHints &hints);
+
+/// Starts `clusters` of a kernel with the parameters (table, workspace).
+CUresult startKernel(const KernelLaunch &kernel, uint32_t clusters, CUdeviceptr table, CUdeviceptr workspace,
+                     CUstream stream);
 
 } // namespace cfc::runtime
 

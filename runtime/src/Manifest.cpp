@@ -148,6 +148,23 @@ static Json kernelJson(const KernelSpec &kernel) {
   return json;
 }
 
+static Json variantJson(const VariantSpec &variant) {
+  Json json = {{"plan_hash", variant.planHash}};
+  const VariantCondition &when = variant.when;
+  if (when.maxLength)
+    json["when"]["max_length"] = *when.maxLength;
+  if (when.maxBatch)
+    json["when"]["max_batch"] = *when.maxBatch;
+  if (when.minClusters)
+    json["when"]["min_clusters"] = when.minClusters;
+  if (!variant.simtDigest.empty())
+    json["simt_digest"] = variant.simtDigest;
+  json["kernels"] = Json::array();
+  for (const KernelSpec &kernel : variant.kernels)
+    json["kernels"].push_back(kernelJson(kernel));
+  return json;
+}
+
 static Json graphJson(const GraphSpec &graph) {
   Json json;
   json["name"] = graph.name;
@@ -167,12 +184,8 @@ static Json graphJson(const GraphSpec &graph) {
                        {"zero_bytes", graph.workspace.zeroBytes},
                        {"align", graph.workspace.align}};
   json["variants"] = Json::array();
-  for (const VariantSpec &variant : graph.variants) {
-    Json kernels = Json::array();
-    for (const KernelSpec &kernel : variant.kernels)
-      kernels.push_back(kernelJson(kernel));
-    json["variants"].push_back({{"plan_hash", variant.planHash}, {"kernels", kernels}});
-  }
+  for (const VariantSpec &variant : graph.variants)
+    json["variants"].push_back(variantJson(variant));
   return json;
 }
 

@@ -68,9 +68,22 @@ struct KernelSpec {
   bool pdl = false;         ///< may start while the kernel before it on the stream runs: it waits by itself
 };
 
+/// For which launches a variant is meant. That is about time alone: every variant is right for all lengths
+/// and batches of the graph.
+struct VariantCondition {
+  std::optional<int64_t> maxLength; ///< tokens: of the longest length
+  std::optional<int64_t> maxBatch;  ///< requests that are not idle
+  int64_t minClusters = 0;          ///< each kernel has that many at a time, or all that have work
+
+  bool always() const { return !maxLength && !maxBatch && minClusters == 0; }
+  bool operator==(const VariantCondition &) const = default;
+};
+
 struct VariantSpec {
   std::string planHash;
   std::vector<KernelSpec> kernels; ///< in launch order
+  VariantCondition when;
+  std::string simtDigest; ///< where there are several variants: of this one's simt module
 };
 
 struct GraphSpec {
@@ -79,7 +92,9 @@ struct GraphSpec {
   std::vector<TableEntry> table;
   std::vector<MapSpec> maps;
   WorkspaceSpec workspace;
-  std::vector<VariantSpec> variants; ///< best first
+  /// All have the same tensors, table and workspace. A launch takes the first whose condition holds; one at
+  /// least has none.
+  std::vector<VariantSpec> variants;
 };
 
 struct Manifest {

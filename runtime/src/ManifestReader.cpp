@@ -264,6 +264,37 @@ KernelSpec readKernel(const Node &node) {
   return kernel;
 }
 
+/// A condition that is not known could not be kept: it is an error.
+VariantCondition readCondition(const Node &node) {
+  VariantCondition when;
+  if (!node.value.is_object())
+    node.wrong("is {}, not an object", node.value.type_name());
+  for (const auto &[key, value] : node.value.items()) {
+    Node limit = node.at(key.c_str());
+    if (key == "max_length")
+      when.maxLength = limit.integer(1, INT64_MAX);
+    else if (key == "max_batch")
+      when.maxBatch = limit.integer(1, INT32_MAX);
+    else if (key == "min_clusters")
+      when.minClusters = limit.integer(1, INT32_MAX / 16);
+    else
+      node.wrong("'{}' is none of 'max_length', 'max_batch', 'min_clusters'", key);
+  }
+  return when;
+}
+
+VariantSpec readVariant(const Node &node) {
+  VariantSpec variant;
+  variant.planHash = node.at("plan_hash").nonEmptyText();
+  for (const Node &kernel : node.at("kernels").items(1))
+    variant.kernels.push_back(readKernel(kernel));
+  if (node.has("when"))
+    variant.when = readCondition(node.at("when"));
+  if (node.has("simt_digest"))
+    variant.simtDigest = node.at("simt_digest").text();
+  return variant;
+}
+
 GraphSpec readGraph(const Node &node) {
   GraphSpec graph;
   graph.name = node.at("name").nonEmptyText();
@@ -277,12 +308,11 @@ GraphSpec readGraph(const Node &node) {
   if (node.has("maps")) // bundles of earlier compilers have none
     graph.maps = readMaps(node.at("maps"), graph);
   graph.workspace = readWorkspace(node.at("workspace"));
-  for (const Node &item : node.at("variants").items(1)) {
-    VariantSpec &variant = graph.variants.emplace_back();
-    variant.planHash = item.at("plan_hash").nonEmptyText();
-    for (const Node &kernel : item.at("kernels").items(1))
-      variant.kernels.push_back(readKernel(kernel));
-  }
+  for (const Node &item : node.at("variants").items(1))
+    graph.variants.push_back(readVariant(item));
+  if (std::none_of(graph.variants.begin(), graph.variants.end(),
+                   [](const VariantSpec &variant) { return variant.when.always(); }))
+    node.at("variants").wrong("each has a condition; one must be for all launches");
   return graph;
 }
 

@@ -125,7 +125,7 @@ cfc_status cfc_bind(const cfc_bundle *bundle, const char *graph, const cfc_tenso
     checkPlace(spec, bound, modules.device);
     auto made = std::make_unique<cfc_binding>(bundle->loaded, spec, modules);
     made->tensors = std::move(bound);
-    made->variant = chooseVariant(bundle->loaded->bundle, spec, modules, read);
+    made->variants = prepareVariants(bundle->loaded->bundle, spec, modules, read);
     made->createTable();
     *binding = made.release();
   });
@@ -142,11 +142,24 @@ void cfc_unbind(cfc_binding *binding) {
   guarded([&] { delete binding; });
 }
 
+static LaunchHints hintsOf(const cfc_launch_args &args) {
+  return {args.length_hint, args.batch_hint, args.max_sms};
+}
+
+cfc_status cfc_variant_for(const cfc_binding *binding, const cfc_launch_args *args, const char **plan_hash) {
+  return guarded([&] {
+    need(binding, "cfc_variant_for", "binding");
+    need(plan_hash, "cfc_variant_for", "plan_hash");
+    LaunchHints hints = hintsOf(readOptionalStruct(args, "cfc_launch_args"));
+    *plan_hash = chooseVariant(binding->variants, hints).spec->planHash.c_str();
+  });
+}
+
 cfc_status cfc_kernel_count(const cfc_binding *binding, size_t *count) {
   return guarded([&] {
     need(binding, "cfc_kernel_count", "binding");
     need(count, "cfc_kernel_count", "count");
-    *count = binding->variant.kernels.size();
+    *count = chooseVariant(binding->variants, {}).kernels.size();
   });
 }
 
@@ -155,14 +168,14 @@ cfc_status cfc_kernel_info_get(const cfc_binding *binding, size_t index, cfc_ker
     need(binding, "cfc_kernel_info_get", "binding");
     need(info, "cfc_kernel_info_get", "info");
     checkSize<cfc_kernel_info>(info, "cfc_kernel_info");
-    if (index >= binding->variant.kernels.size())
-      fail(CFC_INVALID_ARGUMENT, "cfc_kernel_info_get: kernel {} of {}", index,
-           binding->variant.kernels.size());
-    const KernelLaunch &kernel = binding->variant.kernels[index];
+    const VariantLaunch &variant = chooseVariant(binding->variants, {});
+    if (index >= variant.kernels.size())
+      fail(CFC_INVALID_ARGUMENT, "cfc_kernel_info_get: kernel {} of {}", index, variant.kernels.size());
+    const KernelLaunch &kernel = variant.kernels[index];
     cfc_kernel_info filled{};
     filled.name = kernel.spec->name.c_str();
-    filled.plan_hash = binding->variant.spec->planHash.c_str();
-    filled.grid = kernel.grid();
+    filled.plan_hash = variant.spec->planHash.c_str();
+    filled.grid = kernel.clusters * kernel.spec->cluster;
     filled.cluster = kernel.spec->cluster;
     filled.threads = kernel.spec->threads;
     filled.shared_bytes = kernel.spec->sharedBytes;
@@ -211,7 +224,7 @@ cfc_status cfc_launch(const cfc_binding *binding, const cfc_launch_args *args, C
   return guarded([&] {
     need(binding, "cfc_launch", "binding");
     cfc_launch_args read = readOptionalStruct(args, "cfc_launch_args");
-    binding->launch(checkWorkspace(binding->graph, read), stream);
+    binding->launch(checkWorkspace(binding->graph, read), hintsOf(read), stream);
   });
 }
 

@@ -255,6 +255,35 @@ TEST_CASE("a manifest without tensor maps is read") {
   CHECK(parseManifest(json.dump()).graphs[0].maps.empty());
 }
 
+TEST_CASE("variants have conditions, and one has none") {
+  Manifest manifest = smallManifest();
+  std::vector<VariantSpec> &variants = manifest.graphs[0].variants;
+  CHECK_THAT(toJson(manifest), !Contains("when"));
+  VariantSpec usual = variants[0];
+  variants[0].when = {1024, 4, 30};
+  variants[0].planHash = "short";
+  variants[0].simtDigest = "0123456789abcdef";
+  CHECK_THROWS_WITH(parseManifest(toJson(manifest)), Contains("graphs[0].variants: each has a condition"));
+  variants.push_back(usual);
+  std::string text = toJson(manifest);
+  Manifest read = parseManifest(text);
+  CHECK(toJson(read) == text);
+  CHECK((read.graphs[0].variants[0].when == VariantCondition{1024, 4, 30}));
+  CHECK(read.graphs[0].variants[1].when.always());
+
+  auto refused = [&](const Json &when, const char *why) {
+    Json json = Json::parse(text);
+    json["graphs"][0]["variants"][0]["when"] = when;
+    INFO(why);
+    CHECK_THROWS_WITH(parseManifest(json.dump()), Contains("graphs[0].variants[0].when") && Contains(why));
+  };
+  refused({{"max_length", 0}}, "max_length: 0 is not in 1");
+  refused({{"max_batch", "4"}}, "max_batch: is string, not an integer");
+  refused({{"min_clusters", -1}}, "min_clusters: -1 is not in 1");
+  refused({{"min_length", 1}}, "'min_length' is none of 'max_length', 'max_batch', 'min_clusters'");
+  refused(7, "is number, not an object");
+}
+
 TEST_CASE("packed weights and early launches are optional") {
   Manifest manifest = smallManifest();
   GraphSpec &graph = manifest.graphs[0];

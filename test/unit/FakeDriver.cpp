@@ -179,6 +179,12 @@ void fillContexts(Driver &table) {
   table.cuCtxGetId = [](CUcontext context, unsigned long long *id) {
     return *id = 100 + deviceOf(context), 0;
   };
+  table.cuCtxGetDevResource = [](CUcontext, CUdevResource *resource, int type) {
+    if (type != kResourceSms || state->contextSms == 0)
+      return kCudaErrorInvalidValue + 0;
+    resource->smCount = state->contextSms;
+    return kCudaSuccess + 0;
+  };
   table.cuCtxPushCurrent = [](CUcontext context) { return contexts.push_back(context), 0; };
   table.cuCtxPopCurrent = [](CUcontext *context) {
     *context = contexts.back();

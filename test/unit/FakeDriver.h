@@ -29,6 +29,7 @@ struct FakeState {
   // What the machine is like.
   int devices = 1, version = 13000, major = 9, minor = 0, sms = 132, sharedLimit = 232448, pageable = 0;
   int maxThreads = 1024;
+  unsigned contextSms = 0; ///< of the current context's resource; 0: the driver cannot say
   std::function<int(const std::string &kernel, unsigned cluster)> resident =
       [](const std::string &, unsigned cluster) { return int(264 / cluster); };
   /// Cluster size that a kernel was compiled for.

@@ -10,7 +10,7 @@ TEST_CASE("the shared library shows the C interface only") {
   for (const char *name :
        {"cfc_runtime_version", "cfc_last_error", "cfc_status_name", "cfc_load", "cfc_unload",
         "cfc_bundle_manifest", "cfc_workspace_size", "cfc_bind", "cfc_rebind", "cfc_unbind",
-        "cfc_kernel_count", "cfc_kernel_info_get", "cfc_workspace_init", "cfc_launch",
+        "cfc_variant_for", "cfc_kernel_count", "cfc_kernel_info_get", "cfc_workspace_init", "cfc_launch",
         "cfc_device_status_get", "cfc_packed_bytes", "cfc_pack", "cfc_unpack"}) {
     INFO(name);
     CHECK(dlsym(library, name));

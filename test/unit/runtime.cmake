@@ -1,7 +1,9 @@
 cfc_unit_test(BundleTest SOURCES BundleTest.cpp RuntimeFixture.cpp LINK CfcBundle nlohmann_json::nlohmann_json)
 cfc_unit_test(PackingTest SOURCES PackingTest.cpp LINK CfcBundle)
 cfc_unit_test(RuntimeTest
-  SOURCES RuntimeTest.cpp RuntimeLaunchTest.cpp RuntimePackTest.cpp RuntimeFixture.cpp FakeDriver.cpp RuntimeHeaderTest.c LINK CfcRuntime)
+  SOURCES RuntimeTest.cpp RuntimeLaunchTest.cpp RuntimeVariantTest.cpp RuntimePackTest.cpp RuntimeFixture.cpp FakeDriver.cpp
+          RuntimeHeaderTest.c
+  LINK CfcRuntime)
 if(TARGET CfcPipeline AND TARGET CfcEmu)
   cfc_unit_test(RuntimeEmulatorTest SOURCES RuntimeEmulatorTest.cpp RuntimeFixture.cpp FakeDriver.cpp
     LINK CfcRuntime CfcRegistry CfcPipeline CfcEmu MLIRParser)

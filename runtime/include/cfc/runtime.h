@@ -115,8 +115,8 @@ typedef struct cfc_tensor {
 
 typedef struct cfc_bind_options {
   size_t size;
-  const char *plan_hash; /* the variant to use; NULL: the first of the bundle that fits this device */
-  uint32_t max_sms;      /* use at most this many SMs; 0: all */
+  const char *plan_hash; /* the only variant to use; NULL: each launch takes the best for it */
+  uint32_t max_sms;      /* use at most this many SMs; 0: all that the context has */
   uint32_t flags;        /* CFC_BIND_… */
   int32_t device;        /* with CFC_BIND_DEVICE: ordinal of the device, in its primary context */
   uint32_t reserved;     /* 0 */
@@ -128,6 +128,11 @@ typedef struct cfc_launch_args {
   size_t size;
   void *workspace;          /* device pointer; only one launch at a time may use it (one a stream) */
   uint64_t workspace_bytes; /* at least what cfc_workspace_size says */
+  /* Hints, since 1001: they choose among the variants of a bundle and change nothing but the time. Results are
+   * right whatever they say, also where a captured launch is replayed with other values in device memory. */
+  int64_t length_hint; /* tokens: the longest of the lengths, as far as the host knows; 0 or less: unknown */
+  uint32_t batch_hint; /* requests that are not idle; 0: unknown */
+  uint32_t max_sms;    /* use at most this many SMs; 0: as bound. More than bound has no effect */
 } cfc_launch_args;
 
 /* Bits of the sticky device status: a run-time value was out of its bound and was clamped or skipped. */
@@ -185,7 +190,8 @@ CFC_API cfc_status cfc_workspace_size(const cfc_bundle *bundle, const char *grap
 
 /* Binds `count` tensors to `graph` (NULL: the only one): every operand and every result exactly once, in any
  * order. Checks names, types, shapes, pointers and sizes; loads the kernels into the context (once per
- * context); asks the driver how many clusters fit. May allocate and wait: not for use during a capture.
+ * context); asks how many clusters that context holds: a MIG slice, MPS and green contexts hold fewer.
+ * Variants that do not run there are left out. May allocate and wait: not for use during a capture.
  * Fails with CFC_INVALID_ARGUMENT, CFC_UNSUPPORTED_DEVICE ("required / limit"), CFC_UNSUPPORTED_VERSION,
  * CFC_NO_DEVICE, CFC_OUT_OF_MEMORY or CFC_DRIVER_ERROR. A result's buffer may not overlap any other. */
 CFC_API cfc_status cfc_bind(const cfc_bundle *bundle, const char *graph, const cfc_tensor *tensors,
@@ -200,7 +206,12 @@ CFC_API cfc_status cfc_rebind(cfc_binding *binding, const cfc_tensor *tensors, s
  * replayed. NULL is allowed. */
 CFC_API void cfc_unbind(cfc_binding *binding);
 
-/* Kernels that a launch of this binding starts, in order. */
+/* Plan hash of the variant that a launch with these arguments takes; lives as long as the binding. The
+ * workspace is not looked at. NULL `args`: a launch without hints. */
+CFC_API cfc_status cfc_variant_for(const cfc_binding *binding, const cfc_launch_args *args,
+                                   const char **plan_hash);
+
+/* Kernels that a launch of this binding without hints starts, in order. */
 CFC_API cfc_status cfc_kernel_count(const cfc_binding *binding, size_t *count);
 CFC_API cfc_status cfc_kernel_info_get(const cfc_binding *binding, size_t index, cfc_kernel_info *info);
 
@@ -280,7 +291,8 @@ CFC_STATIC_ASSERT(sizeof(cfc_tensor) == 96, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(offsetof(cfc_tensor, data) == 32 && offsetof(cfc_tensor, k) == 48, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(offsetof(cfc_tensor, layout) == 88, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(sizeof(cfc_bind_options) == 32, "layout of cfc_bind_options");
-CFC_STATIC_ASSERT(sizeof(cfc_launch_args) == 24, "layout of cfc_launch_args");
+CFC_STATIC_ASSERT(sizeof(cfc_launch_args) == 40, "layout of cfc_launch_args");
+CFC_STATIC_ASSERT(offsetof(cfc_launch_args, length_hint) == 24, "layout of cfc_launch_args");
 CFC_STATIC_ASSERT(sizeof(cfc_device_status) == 16, "layout of cfc_device_status");
 CFC_STATIC_ASSERT(sizeof(cfc_kernel_info) == 48, "layout of cfc_kernel_info");
 CFC_STATIC_ASSERT(sizeof(cfc_pack_args) == 40, "layout of cfc_pack_args");

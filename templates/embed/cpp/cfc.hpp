@@ -69,16 +69,31 @@ inline cfc_tensor cache(const char *name, cfc_dtype dtype, void *k, void *v, int
   return result;
 }
 
+/// What the host knows of a launch: it picks the bundle's best variant. Results do not depend on it.
+struct LaunchOptions {
+  int64_t lengthHint = 0; ///< tokens, the longest; 0: unknown
+  uint32_t batchHint = 0; ///< requests that are not idle; 0: unknown
+  uint32_t maxSms = 0;    ///< limit; 0: as bound
+};
+
 /// One layer's buffers on one device.
 class Binding {
 public:
   explicit Binding(cfc_binding *handle) : handle(handle, cfc_unbind) {}
 
-  void launch(void *workspace, size_t bytes, CUstream stream) const {
-    cfc_launch_args args = make<cfc_launch_args>();
+  void launch(void *workspace, size_t bytes, CUstream stream, const LaunchOptions &options = {}) const {
+    cfc_launch_args args = arguments(options);
     args.workspace = workspace;
     args.workspace_bytes = bytes;
     check(cfc_launch(handle.get(), &args, stream));
+  }
+
+  /// Plan hash of the variant that such a launch takes.
+  const char *variantFor(const LaunchOptions &options = {}) const {
+    cfc_launch_args args = arguments(options);
+    const char *hash = nullptr;
+    check(cfc_variant_for(handle.get(), &args, &hash));
+    return hash;
   }
 
   void rebind(const std::vector<cfc_tensor> &tensors, CUstream stream) {
@@ -94,6 +109,13 @@ public:
   }
 
 private:
+  static cfc_launch_args arguments(const LaunchOptions &options) {
+    cfc_launch_args args = make<cfc_launch_args>();
+    args.length_hint = options.lengthHint;
+    args.batch_hint = options.batchHint;
+    args.max_sms = options.maxSms;
+    return args;
+  }
   std::unique_ptr<cfc_binding, void (*)(cfc_binding *)> handle;
 };
 

@@ -56,7 +56,8 @@ class _BindOptions(_Struct):
 
 
 class _LaunchArgs(_Struct):
-    _fields_ = [("size", _U64), ("workspace", _P), ("workspace_bytes", _U64)]
+    _fields_ = [("size", _U64), ("workspace", _P), ("workspace_bytes", _U64), ("length_hint", _I64), ("batch_hint", _U32),
+                ("max_sms", _U32)]
 
 
 class _DeviceStatus(_Struct):
@@ -123,9 +124,10 @@ class Bundle:
         self._lib.bundle_manifest(self._handle, ctypes.byref(text))
         self.manifest = json.loads(text.value)
 
-    def bind(self, tensors, graph=None, max_sms=0):
-        """Binds every operand and result of `graph` (None: the only one), all on one device, by name."""
-        return Binding(self, tensors, graph, max_sms)
+    def bind(self, tensors, graph=None, max_sms=0, plan_hash=None):
+        """Binds every operand and result of `graph` (None: the only one), all on one device, by name. `plan_hash`:
+        launches take that variant alone."""
+        return Binding(self, tensors, graph, max_sms, plan_hash)
 
     def workspace(self, device, graph=None):
         """A workspace, ready for launches on the current stream of `device`."""
@@ -146,21 +148,30 @@ class Bundle:
 class Binding:
     """The buffers of one graph on one device. Keeps its tensors alive."""
 
-    def __init__(self, bundle, tensors, graph, max_sms):
+    def __init__(self, bundle, tensors, graph, max_sms, plan_hash):
         self._lib, self._handle, self._tensors = bundle._lib, _P(), dict(tensors)
         devices = [(t[0] if isinstance(t, tuple) else t).device for t in tensors.values()]
         self.device = next((device for device in devices if device.type == "cuda"), None)
         if self.device is None:
             raise ValueError("no tensor is on a CUDA device")
-        options = _BindOptions(max_sms=max_sms, flags=1, device=self.device.index)
+        plan = plan_hash.encode() if plan_hash else None
+        options = _BindOptions(plan_hash=plan, max_sms=max_sms, flags=1, device=self.device.index)
         torch.cuda.current_stream(self.device)  # makes sure that torch has opened the device
         self._lib.bind(bundle._handle, graph.encode() if graph else None, _array(tensors), ctypes.c_size_t(len(tensors)),
                        ctypes.byref(options), ctypes.byref(self._handle))
 
-    def launch(self, workspace):
-        """Starts the kernels on torch's current stream of the binding's device."""
-        args = _LaunchArgs(workspace=workspace.data_ptr(), workspace_bytes=workspace.numel())
+    def launch(self, workspace, **hints):
+        """Starts the kernels on torch's current stream of the binding's device. Hints: length_hint (tokens, the
+        longest) and batch_hint (requests that are not idle) pick the bundle's best variant, max_sms is a limit;
+        results do not depend on them."""
+        args = _LaunchArgs(workspace=workspace.data_ptr(), workspace_bytes=workspace.numel(), **hints)
         self._lib.launch(self._handle, ctypes.byref(args), _stream(self.device))
+
+    def variant_for(self, **hints):
+        """Plan hash of the variant that a launch with these hints takes."""
+        args, text = _LaunchArgs(**hints), ctypes.c_char_p()
+        self._lib.variant_for(self._handle, ctypes.byref(args), ctypes.byref(text))
+        return text.value.decode()
 
     def rebind(self, tensors):
         """Replaces the named tensors in stream order; captured graphs see it. The old ones may still be in use by
