@@ -189,6 +189,7 @@ static Exit runCommand(int argc, const char *const *argv) {
   addCompileCommand(app, action);
   addRunCommand(app, action);
   addVerifyCommand(app, action);
+  addBenchCommand(app, action);
   addExplainCommand(app, action);
   addInfoCommand(app, action);
   addMachineCommand(app, action);

@@ -14,6 +14,7 @@ using Action = std::function<Exit()>;
 void addCompileCommand(CLI::App &app, Action &action);
 void addRunCommand(CLI::App &app, Action &action);
 void addVerifyCommand(CLI::App &app, Action &action);
+void addBenchCommand(CLI::App &app, Action &action);
 void addExplainCommand(CLI::App &app, Action &action);
 void addInfoCommand(CLI::App &app, Action &action);
 void addMachineCommand(CLI::App &app, Action &action);

@@ -1,0 +1,21 @@
+//===- BenchBaseline.h - The same work done by other means ----------------===//
+#pragma once
+#include "dialects/attn/Attn.h"
+#include "tools/lib/BenchReport.h"
+
+namespace cfc {
+
+/// The cases to time, and how.
+struct BaselineRequest {
+  attn::GraphOp graph;
+  const runtime::GraphSpec &tensors;
+  const std::vector<InputSpec> &inputs;
+  std::vector<std::pair<int64_t, int64_t>> cases; ///< (cached tokens, layers)
+  bool tokenMajor = false;
+  int64_t replays = 30;
+};
+
+/// torch.compile in a CUDA graph, by tools/gpu/torch_chain.py in a process of its own: one result a case.
+std::vector<BaselineResult> timeTorch(const BaselineRequest &request);
+
+} // namespace cfc

@@ -1,0 +1,318 @@
+//===- BenchChain.cpp - A chain of layers through the C runtime -----------===//
+#include "tools/lib/BenchChain.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Session.h"
+#include <algorithm>
+#include <cmath>
+
+using namespace cfc;
+using namespace cfc::runtime;
+
+/// The layers' bytes exceed the L2 so many times.
+static constexpr double timesL2 = 4;
+static constexpr int64_t leastLayers = 8, mostLayers = 1024;
+/// Share of the free memory that layers may take.
+static constexpr double memoryShare = 0.9;
+/// Every buffer starts at a multiple of this: more than any manifest asks for.
+static constexpr size_t bufferAlign = 1024;
+
+static void checkStatus(cfc_status status) {
+  if (status != CFC_OK)
+    throw cfc::Failure(Exit(CFC_EXIT_CODE(status)), "", cfc_last_error());
+}
+
+static const InputSpec *findInput(const std::vector<InputSpec> &inputs, const std::string &name) {
+  for (const InputSpec &input : inputs)
+    if (input.name == name)
+      return &input;
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// What a graph says
+//===----------------------------------------------------------------------===//
+
+/// Elements of all tensors with that role.
+static int64_t elementsOf(const GraphSpec &graph, const std::vector<InputSpec> &inputs, DataRole role) {
+  int64_t count = 0;
+  for (const TensorSpec &spec : graph.tensors) {
+    const InputSpec *input = findInput(inputs, spec.name);
+    if (input && input->role == role)
+      count += int64_t(rowOrTensorBytes(spec) / elementBytes(spec.dtype));
+  }
+  return count;
+}
+
+BlockBytes cfc::blockBytes(const GraphSpec &graph, const std::vector<InputSpec> &inputs, int64_t length) {
+  BlockBytes bytes;
+  // One length, slot and position for each request; a graph without lengths does not read its cache.
+  int64_t requests = elementsOf(graph, inputs, DataRole::Length);
+  int64_t appended = elementsOf(graph, inputs, DataRole::Slot);
+  int64_t positions = elementsOf(graph, inputs, DataRole::Position);
+  for (const TensorSpec &spec : graph.tensors) {
+    const InputSpec *input = findInput(inputs, spec.name);
+    double size = double(rowOrTensorBytes(spec));
+    if (spec.kind == TensorKind::KvCache)
+      bytes.cache += 2 * double(spec.heads) * size * double(requests * length + appended);
+    else if (input && input->role == DataRole::RopeTable)
+      bytes.activations += size / double(spec.shape[0]) * double(std::min(positions, spec.shape[0]));
+    else if (spec.role == Role::Weight)
+      bytes.weights += size;
+    else
+      bytes.activations += size;
+  }
+  return bytes;
+}
+
+const TensorSpec *cfc::chainedInput(const GraphSpec &graph, const std::vector<InputSpec> &inputs) {
+  auto output = std::find_if(graph.tensors.begin(), graph.tensors.end(),
+                             [](const TensorSpec &spec) { return spec.role == Role::Output; });
+  if (output == graph.tensors.end())
+    return nullptr;
+  for (const TensorSpec &spec : graph.tensors) {
+    const InputSpec *input = findInput(inputs, spec.name);
+    if (input && input->role == DataRole::Activation && spec.kind == TensorKind::Tensor &&
+        spec.dtype == output->dtype && spec.shape == output->shape)
+      return &spec;
+  }
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// Random data, made fast
+//===----------------------------------------------------------------------===//
+
+/// Fills memory with random data: one block of each distribution is made on the host and repeated on the GPU.
+/// Its length is odd, so that it does not repeat with the rows.
+class BenchChain::Filler {
+public:
+  explicit Filler(BenchGpu &gpu) : gpu(gpu) {}
+
+  void fill(CUdeviceptr to, size_t bytes, DType type, Distribution distribution) {
+    const GpuMemory &block = blockFor(type, distribution);
+    // Each tensor begins elsewhere in the block.
+    size_t offset = ++fills * 8191 * sizeOf(type) % block.bytes();
+    for (size_t done = 0; done < bytes; offset = 0) {
+      size_t part = std::min(bytes - done, block.bytes() - offset);
+      check(driver().cuMemcpyDtoDAsync(to + done, block.data() + offset, part, gpu.stream()),
+            "filling memory");
+      done += part;
+    }
+  }
+
+private:
+  static constexpr int64_t blockElements = (int64_t(1) << 20) - 3;
+
+  const GpuMemory &blockFor(DType type, Distribution distribution) {
+    auto &block = blocks[{type, distribution.mean, distribution.deviation}];
+    if (!block) {
+      Tensor tensor(type, {blockElements});
+      fillRandom(tensor, blocks.size(), "bench", distribution);
+      block = std::make_unique<GpuMemory>(tensor.bytes(), "random data");
+      gpu.upload(block->data(), tensor.data(), tensor.bytes());
+    }
+    return *block;
+  }
+
+  BenchGpu &gpu;
+  size_t fills = 0;
+  std::map<std::tuple<DType, double, double>, std::unique_ptr<GpuMemory>> blocks;
+};
+
+//===----------------------------------------------------------------------===//
+// The chain
+//===----------------------------------------------------------------------===//
+
+BenchChain::BenchChain(BenchGpu &gpu, const GraphSpec &graph, std::string_view bundle,
+                       const std::vector<InputSpec> &inputs, const ChainOptions &options)
+    : gpu(gpu), graph(graph), inputs(inputs), options(options), capacity(options.length + 1) {
+  cfc_load_options load = {};
+  load.size = sizeof load;
+  load.memory = bundle.data();
+  load.memory_bytes = bundle.size();
+  checkStatus(cfc_load("the compiled graph", &load, &loaded));
+  try {
+    size_t align = 1;
+    checkStatus(cfc_workspace_size(loaded, graph.name.c_str(), nullptr, &workspaceBytes, &align));
+    workspace = reinterpret_cast<void *>(allocate(workspaceBytes, "the workspace"));
+    checkStatus(cfc_workspace_init(workspace, workspaceBytes, gpu.stream()));
+    Filler filler(gpu);
+    for (int64_t i = 0, n = layersFor(options); i < n; ++i)
+      makeLayer(i, filler);
+    gpu.wait("the copies that fill memory");
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+BenchChain::~BenchChain() { release(); }
+
+void BenchChain::release() {
+  driver().cuStreamSynchronize(gpu.stream());
+  for (cfc_binding *binding : bindings)
+    cfc_unbind(binding);
+  bindings.clear();
+  cfc_unload(loaded);
+  loaded = nullptr;
+}
+
+const InputSpec *BenchChain::inputOf(const std::string &name) const { return findInput(inputs, name); }
+
+/// Whether every layer has its own: what a model has once a layer.
+bool BenchChain::isOwn(const TensorSpec &spec) const {
+  const InputSpec *input = inputOf(spec.name);
+  return spec.kind == TensorKind::KvCache || spec.role == Role::Weight || spec.role == Role::Output ||
+         (input && (input->role == DataRole::Weight || input->role == DataRole::Bias ||
+                    input->role == DataRole::Gain));
+}
+
+/// Bytes of the buffer of a tensor, or of each of a cache's two.
+static size_t bufferBytes(const TensorSpec &spec, int64_t capacity) {
+  uint64_t bytes = rowOrTensorBytes(spec);
+  return size_t(spec.kind == TensorKind::KvCache ? bytes * uint64_t(spec.heads * capacity) : bytes);
+}
+
+/// Memory that one more layer takes.
+size_t BenchChain::layerBytes() const {
+  size_t bytes = 0;
+  for (const TensorSpec &spec : graph.tensors)
+    if (isOwn(spec))
+      bytes += (spec.kind == TensorKind::KvCache ? 2 : 1) * (bufferBytes(spec, capacity) + bufferAlign);
+  return bytes;
+}
+
+int64_t BenchChain::layersFor(const ChainOptions &options) {
+  double room = double(gpu.freeBytes()) * memoryShare, each = double(layerBytes());
+  int64_t fit = int64_t(std::min(room / std::max(each, 1.0), double(mostLayers)));
+  double moved = std::max(blockBytes(graph, inputs, options.length).total(), 1.0);
+  int64_t enough = int64_t(std::ceil(timesL2 * double(gpu.l2Bytes()) / moved));
+  int64_t wanted = options.layers.value_or(std::clamp(enough, leastLayers, mostLayers));
+  if (fit < 1 || (options.layers && wanted > fit))
+    cannotRun("", "{} layers of {:.0f} MB each need more than the {:.0f} MB that are free on GPU 0",
+              std::max<int64_t>(wanted, 1), each / 1e6, room / 1e6);
+  int64_t layers = std::min(wanted, fit);
+  if (layers < enough)
+    text = fmt::format("{} layers move {:.1f} MB, the L2 holds {:.1f} MB: parts of them may stay in it",
+                       layers, double(layers) * moved / 1e6, double(gpu.l2Bytes()) / 1e6);
+  return layers;
+}
+
+CUdeviceptr BenchChain::allocate(size_t bytes, const std::string &what) {
+  memory.push_back(std::make_unique<GpuMemory>(bytes + bufferAlign, what));
+  return (memory.back()->data() + bufferAlign - 1) / bufferAlign * bufferAlign;
+}
+
+CUdeviceptr BenchChain::filledTensor(const TensorSpec &spec, Filler &filler) {
+  size_t bytes = bufferBytes(spec, capacity);
+  CUdeviceptr data = allocate(bytes, fmt::format("'{}'", spec.name));
+  const InputSpec *input = inputOf(spec.name);
+  DataRole role = input ? input->role : DataRole::Activation;
+  filler.fill(data, bytes, dtypeOf(spec.dtype), distributionFor(role, spec.shape));
+  return data;
+}
+
+/// Positions, slots, lengths and rope tables hold what they say; other inputs are random.
+CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, Filler &filler) {
+  auto [found, isNew] = shared.try_emplace(spec.name);
+  if (!isNew)
+    return found->second;
+  const InputSpec *input = inputOf(spec.name);
+  if (!input || input->role == DataRole::Activation)
+    return found->second = filledTensor(spec, filler);
+  RandomOptions random;
+  random.length = options.length;
+  if (input->role == DataRole::Position) // the last row serves where the table ends
+    for (const InputSpec &table : inputs)
+      if (table.role == DataRole::RopeTable)
+        random.length = std::min(random.length, table.shape[0] - 1);
+  TensorMap made;
+  addRandom(made, *input, random);
+  const Tensor &tensor = made.at(spec.name);
+  found->second = allocate(tensor.bytes(), fmt::format("'{}'", spec.name));
+  gpu.upload(found->second, tensor.data(), tensor.bytes());
+  return found->second;
+}
+
+cfc_tensor BenchChain::cacheTensor(const TensorSpec &spec, Filler &filler) {
+  cfc_tensor tensor = {};
+  tensor.k = reinterpret_cast<void *>(filledTensor(spec, filler));
+  tensor.v = reinterpret_cast<void *>(filledTensor(spec, filler));
+  tensor.bytes = bufferBytes(spec, capacity);
+  tensor.capacity = capacity;
+  int64_t row = spec.dim * int64_t(elementBytes(spec.dtype));
+  tensor.stride_token = options.tokenMajor ? row * spec.heads : row;
+  tensor.stride_head = options.tokenMajor ? row : row * capacity;
+  return tensor;
+}
+
+void BenchChain::makeLayer(int64_t index, Filler &filler) {
+  const TensorSpec *chained = chainedInput(graph, inputs);
+  CUdeviceptr before = lastResult;
+  bool first = true;
+  std::vector<cfc_tensor> tensors;
+  for (const TensorSpec &spec : graph.tensors) {
+    cfc_tensor tensor = {};
+    if (spec.kind == TensorKind::KvCache) {
+      tensor = cacheTensor(spec, filler);
+    } else {
+      CUdeviceptr data = &spec == chained && index > 0 ? before
+                         : isOwn(spec)                 ? filledTensor(spec, filler)
+                                                       : sharedTensor(spec, filler);
+      if (spec.role == Role::Output && first)
+        lastResult = data, first = false;
+      tensor.rank = uint32_t(spec.shape.size());
+      tensor.shape = spec.shape.data();
+      tensor.data = reinterpret_cast<void *>(data);
+      tensor.bytes = bufferBytes(spec, capacity);
+    }
+    tensor.size = sizeof tensor;
+    tensor.name = spec.name.c_str();
+    tensor.dtype = spec.dtype;
+    tensors.push_back(tensor);
+  }
+  cfc_binding *binding = nullptr;
+  checkStatus(cfc_bind(loaded, graph.name.c_str(), tensors.data(), tensors.size(), nullptr, &binding));
+  bindings.push_back(binding);
+}
+
+void BenchChain::launch() {
+  cfc_launch_args args = {};
+  args.size = sizeof args;
+  args.workspace = workspace;
+  args.workspace_bytes = workspaceBytes;
+  for (cfc_binding *binding : bindings)
+    checkStatus(cfc_launch(binding, &args, gpu.stream()));
+}
+
+std::vector<cfc_kernel_info> BenchChain::kernels() const {
+  size_t count = 0;
+  checkStatus(cfc_kernel_count(bindings.front(), &count));
+  std::vector<cfc_kernel_info> result(count);
+  for (size_t i = 0; i < count; ++i) {
+    result[i].size = sizeof result[i];
+    checkStatus(cfc_kernel_info_get(bindings.front(), i, &result[i]));
+  }
+  return result;
+}
+
+std::string BenchChain::complaint() {
+  for (cfc_binding *binding : bindings) {
+    cfc_device_status status = {};
+    status.size = sizeof status;
+    checkStatus(cfc_device_status_get(binding, gpu.stream(), &status));
+    if (status.bits)
+      return "a length, slot or position was out of its bound";
+  }
+  for (const TensorSpec &spec : graph.tensors) {
+    if (spec.role != Role::Output)
+      continue;
+    Tensor result(dtypeOf(spec.dtype), spec.shape);
+    gpu.download(result.mutableData(), lastResult, result.bytes());
+    for (int64_t i = 0; i < result.elements(); ++i)
+      if (!std::isfinite(result.get(i)))
+        return fmt::format("the last block's {} is not finite", spec.name);
+    break;
+  }
+  return "";
+}

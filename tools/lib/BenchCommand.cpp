@@ -1,0 +1,350 @@
+//===- BenchCommand.cpp - cfc bench ---------------------------------------===//
+#include "compiler/plan/Cost.h"
+#include "compiler/plan/Planner.h"
+#include "tools/lib/BenchBaseline.h"
+#include "tools/lib/BenchExchange.h"
+#include "tools/lib/BenchReport.h"
+#include "tools/lib/BenchStream.h"
+#include "tools/lib/Commands.h"
+#include "tools/lib/Machines.h"
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+using namespace cfc;
+
+namespace {
+struct BenchArguments {
+  std::string source, lengths, cacheOrder = "head";
+  std::string exchanges, level, bytes, sizes, algorithms;
+  std::optional<int64_t> layers;
+  int64_t replays = 30;
+  bool json = false, baseline = false;
+  BuildOptions build;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Options
+//===----------------------------------------------------------------------===//
+
+/// The words between the commas; none of an empty text.
+static std::vector<std::string> words(const std::string &text) {
+  std::vector<std::string> result;
+  if (text.empty())
+    return result;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    result.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
+static std::vector<int64_t> numbers(const std::string &text, const char *option, const char *example) {
+  std::vector<int64_t> result;
+  for (const std::string &word : words(text)) {
+    int64_t value = 0;
+    auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || stop != word.data() + word.size() || value < 0)
+      badInput("", "--{}={}: expected numbers such as {}", option, text, example);
+    result.push_back(value);
+  }
+  return result;
+}
+
+/// Options that belong to the other form of the command.
+static void checkForm(const BenchArguments &arguments) {
+  bool exchange = !arguments.exchanges.empty();
+  if (exchange && !arguments.source.empty())
+    badInput("", "--exchange times an exchange alone: it takes no graph");
+  if (!exchange && arguments.source.empty())
+    badInput("", "cfc bench: GRAPH|BUNDLE or --exchange is required");
+  auto belongs = [&](const char *option, bool given, bool toExchange) {
+    if (given && toExchange != exchange)
+      badInput("", "--{} {}", option, toExchange ? "goes with --exchange" : "does not go with --exchange");
+  };
+  belongs("level", !arguments.level.empty(), true);
+  belongs("bytes", !arguments.bytes.empty(), true);
+  belongs("size", !arguments.sizes.empty(), true);
+  belongs("algorithm", !arguments.algorithms.empty(), true);
+  belongs("len", !arguments.lengths.empty(), false);
+  belongs("layers", arguments.layers.has_value(), false);
+  belongs("baseline", arguments.baseline, false);
+  belongs("cache-order", arguments.cacheOrder != "head", false);
+  if (arguments.cacheOrder != "head" && arguments.cacheOrder != "token")
+    badInput("", "--cache-order={}: there are head and token", arguments.cacheOrder);
+  if (arguments.layers && (*arguments.layers < 1 || *arguments.layers > 1024))
+    badInput("", "--layers={}: a chain has 1 to 1024 layers", *arguments.layers);
+  if (arguments.replays < 3 || arguments.replays > 100000)
+    badInput("", "--replays={}: 3 to 100000 replays can be timed", arguments.replays);
+}
+
+static ExchangeOptions exchangeOptions(const BenchArguments &arguments) {
+  ExchangeOptions options;
+  options.kinds = words(arguments.exchanges == "all" ? "" : arguments.exchanges);
+  options.algorithms = words(arguments.algorithms);
+  if (!arguments.level.empty())
+    options.level = arguments.level;
+  options.sizes = numbers(arguments.sizes, "size", "2,4,8,16");
+  options.bytes = numbers(arguments.bytes, "bytes", "256,4096,65536");
+  return options;
+}
+
+/// The lengths to time: those given, which the graph must allow, else the usual ones that it allows. Nothing
+/// for a graph without lengths.
+static std::vector<int64_t> lengthsFor(const std::vector<InputSpec> &inputs, const std::string &text) {
+  std::vector<int64_t> given = numbers(text, "len", "1024,4096,16384");
+  std::optional<int64_t> bound;
+  for (const InputSpec &input : inputs)
+    if (input.bound)
+      bound = std::min(bound.value_or(INT32_MAX), *input.bound);
+  for (int64_t length : given) {
+    if (!bound)
+      badInput("", "--len={}: this graph has no lengths", text);
+    if (length > *bound)
+      badInput("", "--len={}: this graph's lengths go from 0 to {}", length, *bound);
+  }
+  if (!given.empty() || !bound)
+    return given;
+  for (int64_t length : {1024, 4096, 16384})
+    if (length <= *bound)
+      given.push_back(length);
+  return given.empty() ? std::vector<int64_t>{*bound} : given;
+}
+
+//===----------------------------------------------------------------------===//
+// Graphs
+//===----------------------------------------------------------------------===//
+
+/// Predicted microseconds of a block; nothing where the plan cannot be read against the graph.
+static std::optional<double> predictBlock(attn::GraphOp graph, const std::string &planText,
+                                          const Machine &machine, int64_t length) {
+  std::string error;
+  std::optional<Plan> plan = parsePlan(planText, "plan", error);
+  if (!graph || !plan)
+    return std::nullopt;
+  llvm::SmallVector<int64_t> kernels;
+  for (mlir::Operation *op : kernelOps(graph))
+    kernels.push_back(planOf(*plan, op).kernel);
+  auto fusion = fuse(graph, {}, kernels);
+  if (mlir::failed(fusion))
+    return std::nullopt;
+  auto shapes = shapeKernels(graph, *fusion);
+  if (mlir::failed(shapes) || shapes->size() != plan->kernels.size())
+    return std::nullopt;
+  double us = 0;
+  for (size_t i = 0; i < shapes->size(); ++i) {
+    KernelChoice choice{plan->kernels[i], {}};
+    for (mlir::Operation *op : (*shapes)[i].getOps())
+      choice.ops.push_back(planOf(*plan, op));
+    us += predict((*shapes)[i], choice, machine, length).us;
+  }
+  return us;
+}
+
+namespace {
+/// A graph or bundle that is timed, from its file to the report.
+class GraphBench {
+public:
+  explicit GraphBench(const BenchArguments &arguments)
+      : arguments(arguments), source(readSource(compiler, arguments.source, arguments.build.sets)) {
+    if (source.bundle && arguments.build.plan != "auto")
+      badInput(arguments.source, "is a bundle, which has its plan: --plan is for graphs");
+  }
+
+  Exit run() {
+    // A length that the graph does not have is reported before the GPU is looked for.
+    if (attn::GraphOp graph = source.graph())
+      checkLengths(graph);
+    BenchGpu gpu;
+    prepare();
+    BenchStream stream(gpu, arguments.replays);
+    if (!arguments.json)
+      print(deviceText(gpu, stream.bytes(), stream.bandwidth()));
+    for (std::optional<int64_t> length : lengths())
+      timeLength(gpu, stream, length);
+    if (arguments.json) {
+      nlohmann::ordered_json json = {{"device", deviceJson(gpu, stream.bytes(), stream.bandwidth())}};
+      json.update(toJson(report));
+      print(json.dump(2) + "\n");
+    }
+    return Exit::Done;
+  }
+
+private:
+  void checkLengths(attn::GraphOp graph) {
+    InputSpec bounds;
+    for (mlir::BlockArgument argument : graph.getBody().getArguments())
+      if (auto type = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
+        bounds.bound = std::min<int64_t>(bounds.bound.value_or(INT32_MAX), type.getCapacity());
+    lengthsFor({bounds}, arguments.lengths);
+  }
+
+  /// Compiles a graph; takes a bundle's own code.
+  void prepare() {
+    if (source.bundle) {
+      program.graph = source.bundle->graph("");
+      program.bundle = source.bundle->data;
+      program.planText = source.bundle->planText();
+    } else {
+      program.compiled = build(compiler, *source.module, arguments.build, Stage::Cubin);
+      program.graph = program.compiled->manifest.graphs.front();
+      program.bundle = bundleContent(*program.compiled, source.text);
+      program.planText = program.compiled->planText;
+    }
+    inputs = inputSpecs(program.kernels(source), program.graph);
+    report.graph = program.graph.name;
+    report.tokenMajor = arguments.cacheOrder == "token";
+    report.replays = arguments.replays;
+    if (const runtime::TensorSpec *input = chainedInput(program.graph, inputs)) {
+      report.input = input->name;
+      for (const runtime::TensorSpec &spec : program.graph.tensors)
+        if (spec.role == runtime::Role::Output && report.output.empty())
+          report.output = spec.name;
+    }
+  }
+
+  /// One case without a length where the graph has none.
+  std::vector<std::optional<int64_t>> lengths() const {
+    std::vector<int64_t> given = lengthsFor(inputs, arguments.lengths);
+    std::vector<std::optional<int64_t>> result(given.begin(), given.end());
+    if (result.empty())
+      result.emplace_back();
+    return result;
+  }
+
+  void describeKernels(const BenchChain &chain) {
+    for (const cfc_kernel_info &kernel : chain.kernels()) {
+      report.plan = kernel.plan_hash;
+      report.kernels.push_back(
+          {kernel.name, kernel.grid, kernel.cluster, kernel.threads, kernel.shared_bytes});
+    }
+    if (!arguments.json)
+      print(headText(report));
+  }
+
+  void timeLength(BenchGpu &gpu, BenchStream &stream, std::optional<int64_t> length) {
+    Progress progress;
+    progress.show(length ? fmt::format("timing {} cached tokens", *length) : "timing");
+    BenchCase result;
+    result.length = length;
+    {
+      ChainOptions options;
+      options.length = length.value_or(0);
+      options.tokenMajor = report.tokenMajor;
+      options.layers = arguments.layers;
+      BenchChain chain(gpu, program.graph, program.bundle, inputs, options);
+      progress.clear();
+      if (report.kernels.empty())
+        describeKernels(chain);
+      result.layers = chain.layers();
+      result.block = gpu.time([&] { chain.launch(); }, chain.layers(), arguments.replays, "the chain");
+      for (const std::string &note : {chain.note(), chain.complaint()})
+        if (!note.empty())
+          fmt::print(stderr, "note: {}\n", note);
+    }
+    result.bytes = blockBytes(program.graph, inputs, length.value_or(0));
+    result.floorUs = result.bytes.total() / stream.bandwidth() * 1e6;
+    result.stream = stream.timeBlocks(result.bytes.total(), result.layers, arguments.replays);
+    Machine machine = machineFor(arguments.build.machine);
+    result.predictedUs = predictBlock(source.graph(), program.planText, machine, length.value_or(0));
+    if (arguments.baseline)
+      addBaselines(result);
+    if (!arguments.json)
+      print(caseText(result));
+    report.cases.push_back(std::move(result));
+  }
+
+  void addBaselines(BenchCase &result) {
+    attn::GraphOp graph = source.graph();
+    if (!graph) {
+      result.baselines.push_back(
+          {"baselines", std::nullopt, "there are some for graphs only, not for kernels"});
+      return;
+    }
+    BaselineRequest request{graph, program.graph, inputs, {}, report.tokenMajor, arguments.replays};
+    request.cases.push_back({result.length.value_or(0), result.layers});
+    for (BaselineResult &baseline : timeTorch(request))
+      result.baselines.push_back(std::move(baseline));
+  }
+
+  const BenchArguments &arguments;
+  Compiler compiler;
+  Source source;
+  Program program;
+  std::vector<InputSpec> inputs;
+  BenchReport report;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// The command
+//===----------------------------------------------------------------------===//
+
+static Exit benchExchanges(const BenchArguments &arguments) {
+  std::vector<ExchangeCase> cases = exchangeCases(exchangeOptions(arguments));
+  BenchGpu gpu;
+  BenchStream stream(gpu, arguments.replays); // warms the GPU up
+  Progress progress;
+  std::vector<ExchangeResult> results = timeExchanges(gpu, cases, arguments.build, arguments.replays,
+                                                      [&](const std::string &text) { progress.show(text); });
+  progress.clear();
+  if (arguments.json) {
+    nlohmann::ordered_json json = {{"device", deviceJson(gpu, stream.bytes(), stream.bandwidth())}};
+    json["exchanges"] = toJson(results);
+    print(json.dump(2) + "\n");
+  } else {
+    print(deviceText(gpu, stream.bytes(), stream.bandwidth()) + exchangeText(results));
+  }
+  return Exit::Done;
+}
+
+static Exit benchCommand(const BenchArguments &arguments) {
+  checkForm(arguments);
+  if (!arguments.exchanges.empty())
+    return benchExchanges(arguments);
+  return GraphBench(arguments).run();
+}
+
+void cfc::addBenchCommand(CLI::App &app, Action &action) {
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App *command =
+      app.add_subcommand("bench", "Time a chain of blocks, or one exchange alone, on this GPU");
+  command->add_option("SOURCE", arguments->source, "A graph, kernels or a bundle")
+      ->option_text("GRAPH|BUNDLE");
+  command->add_option("--len", arguments->lengths, "Tokens in the cache, one case each (1024,4096,16384)")
+      ->option_text("N,N,…");
+  command
+      ->add_option("--layers", arguments->layers,
+                   "Layers of the chain (so many that they exceed the L2 four times, at least 8)")
+      ->option_text("N");
+  command
+      ->add_option("--cache-order", arguments->cacheOrder,
+                   "Caches are [head, token, dim] or [token, head, dim] (head)")
+      ->option_text("head|token");
+  command->add_option("--replays", arguments->replays, "Replays that are timed (30)")->option_text("N");
+  command->add_flag("--baseline", arguments->baseline,
+                    "Also time the same chain by other means: torch.compile, where python3 has torch");
+  command
+      ->add_option("--exchange", arguments->exchanges,
+                   "Time exchanges alone, many in one kernel and one with its launch")
+      ->option_text("all|reduce,gather,…");
+  command->add_option("--level", arguments->level, "Over a cluster's CTAs or over the grid (cta)")
+      ->option_text("cta|grid");
+  command->add_option("--bytes", arguments->bytes, "What a CTA holds before the exchange (256 to 65536)")
+      ->option_text("N,N,…");
+  command->add_option("--size", arguments->sizes, "CTAs that exchange (2,4,8,16)")->option_text("N,N,…");
+  command->add_option("--algorithm", arguments->algorithms, "How (all that there are)")
+      ->option_text("NAME,NAME,…");
+  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  addBuildOptions(*command, arguments->build);
+  command->footer(
+      "Every block reads weights and caches of its own and the result of the block before; the chain is "
+      "replayed\n"
+      "as a CUDA graph after 2 s of warm-up. The floor is the block's bytes at the bandwidth of a 4 GB read "
+      "in the\n"
+      "same run. There must be a GPU: nothing is timed on the emulator.\n\n"
+      "Example:\n  cfc bench templates/graphs/llama2_7b_attention.mlir --len=1024,4096 --baseline\n"
+      "  cfc bench --exchange=reduce,gather --size=4 --bytes=256,4096,65536");
+  command->callback([arguments, &action] { action = [arguments] { return benchCommand(*arguments); }; });
+}

@@ -1,0 +1,342 @@
+//===- BenchExchange.cpp - Times one exchange alone -----------------------===//
+//
+// A kernel of the kernel dialect does the exchange many times, another once; the
+// difference over the number is the time of one, without the launch and without
+// what makes the value. All clusters that fit exchange at the same time, as they
+// do in a fused kernel.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/lib/BenchExchange.h"
+#include "tools/lib/BenchReport.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Suggest.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+using namespace cfc;
+using nlohmann::ordered_json;
+
+/// Rounds of a cluster in the kernel that repeats, and sums over the grid in that one: code grows with those.
+static constexpr int64_t manyRounds = 256, manySums = 9;
+/// Items beyond all clusters that fit anywhere.
+static constexpr int64_t mostClusters = 264;
+static constexpr int64_t largestBytes = int64_t(1) << 24;
+
+namespace {
+/// What an exchange is called, where it exists and by which algorithms.
+struct Known {
+  std::string kind, level;
+  std::vector<std::string> algorithms;
+};
+} // namespace
+
+static const std::vector<Known> &knownExchanges() {
+  static const std::vector<Known> known = {
+      {"reduce", "cta", {"push", "butterfly", "bulk"}},
+      {"gather", "cta", {"push", "butterfly", "bulk"}},
+      {"reduce", "grid", {"ordered", "atomic"}},
+  };
+  return known;
+}
+
+//===----------------------------------------------------------------------===//
+// Options
+//===----------------------------------------------------------------------===//
+
+static void checkWords(const std::vector<std::string> &words, const std::vector<std::string> &known,
+                       const char *option, const std::string &where) {
+  for (const std::string &word : words)
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      badInput("", "--{}={}: {} there {} {}{}", option, word, where, known.size() == 1 ? "is only" : "are",
+               fmt::join(known, ", "), didYouMean(word, known));
+}
+
+static std::vector<std::string> withoutRepeats(std::vector<std::string> words) {
+  std::vector<std::string> result;
+  for (std::string &word : words)
+    if (std::find(result.begin(), result.end(), word) == result.end())
+      result.push_back(std::move(word));
+  return result;
+}
+
+static void checkNumbers(const ExchangeOptions &options) {
+  for (int64_t size : options.sizes) {
+    if (options.level == "cta" && (size < 2 || size > 16 || (size & (size - 1))))
+      badInput("", "--size={}: a cluster that exchanges has 2, 4, 8 or 16 CTAs", size);
+    if (size < 2 || size > 1024)
+      badInput("", "--size={}: a sum over the grid has 2 to 1024 work items", size);
+  }
+  for (int64_t bytes : options.bytes)
+    if (bytes < 64 || bytes > largestBytes || bytes % 64)
+      badInput("", "--bytes={}: a CTA holds a multiple of 64 bytes, at most {}", bytes, largestBytes);
+}
+
+std::vector<ExchangeCase> cfc::exchangeCases(const ExchangeOptions &options) {
+  checkWords({options.level}, {"cta", "grid"}, "level", "for exchanges");
+  std::vector<std::string> kinds, algorithms;
+  for (const Known &known : knownExchanges()) {
+    if (known.level != options.level)
+      continue;
+    kinds.push_back(known.kind);
+    if (options.kinds.empty() ||
+        std::find(options.kinds.begin(), options.kinds.end(), known.kind) != options.kinds.end())
+      algorithms.insert(algorithms.end(), known.algorithms.begin(), known.algorithms.end());
+  }
+  std::string where = fmt::format("at the level {}", options.level);
+  checkWords(options.kinds, kinds, "exchange", where);
+  checkWords(options.algorithms, withoutRepeats(algorithms), "algorithm", where);
+  checkNumbers(options);
+  bool grid = options.level == "grid";
+  auto orElse = [](const std::vector<int64_t> &given, std::vector<int64_t> usual) {
+    return given.empty() ? usual : given;
+  };
+  std::vector<int64_t> sizes =
+      orElse(options.sizes, grid ? std::vector<int64_t>{32, 64, 128} : std::vector<int64_t>{2, 4, 8, 16});
+  std::vector<int64_t> bytes =
+      orElse(options.bytes, grid ? std::vector<int64_t>{256, 1024, 4096}
+                                 : std::vector<int64_t>{256, 1024, 4096, 8192, 16384, 32768, 65536});
+  std::vector<ExchangeCase> cases;
+  for (const std::string &kind : options.kinds.empty() ? kinds : withoutRepeats(options.kinds))
+    for (const Known &known : knownExchanges()) {
+      if (known.kind != kind || known.level != options.level)
+        continue;
+      for (int64_t size : sizes)
+        for (int64_t each : bytes)
+          for (const std::string &algorithm : known.algorithms)
+            if (options.algorithms.empty() || std::find(options.algorithms.begin(), options.algorithms.end(),
+                                                        algorithm) != options.algorithms.end())
+              cases.push_back({kind, known.level, algorithm, size, each});
+    }
+  return cases;
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+/// A kernel of clusters in whose loop over items nothing but `exchange` of %v, made by `before`, stands.
+static std::string clusterKernel(const ExchangeCase &which, int64_t items, const std::string &arguments,
+                                 const std::string &before, const std::string &from, const std::string &to) {
+  return fmt::format("kernel.func @exchange({}) axes(item = {} @grid, part = {} @cta, warp = 4 @warp) "
+                     "plan(ring_stages = 2, ctas_per_sm = 1) {{\n"
+                     "{}"
+                     "  kernel.for_items %i over item {{\n"
+                     "    %r = kernel.exchange {} %v over \"part\" by {} : {} -> {}\n"
+                     "  }}\n"
+                     "  kernel.return\n"
+                     "}}\n",
+                     arguments, items, which.size, before, which.kind, which.algorithm, from, to);
+}
+
+/// Gathers f16: each CTA has its part of x.
+static std::string gatherKernel(const ExchangeCase &which, int64_t items) {
+  int64_t elements = which.bytes / 2 * which.size;
+  std::string whole = fmt::format("!kernel.tile<{}xf16>", elements);
+  std::string part = fmt::format("!kernel.tile<{}xf16, part: split(0)>", elements);
+  return clusterKernel(which, items, fmt::format("%x: memref<{}xf16>", elements),
+                       fmt::format("  %v = kernel.read %x : memref<{}xf16> -> {}\n", elements, part), part,
+                       whole);
+}
+
+/// Sums f32. What makes a summand in each CTA is a product of 16 columns each.
+static std::string reduceKernel(const ExchangeCase &which, int64_t items) {
+  int64_t rows = which.bytes / 4, columns = 16 * which.size;
+  std::string part = fmt::format("!kernel.tile<{}xf32, part: partial(sum)>", rows);
+  std::string whole = fmt::format("!kernel.tile<{}xf32>", rows);
+  std::string weights = fmt::format("memref<{}x{}xf16>", rows, columns);
+  std::string stream = fmt::format("!kernel.stream<{}x{}xf16, part: split(1)>", rows, columns);
+  std::string factor = fmt::format("!kernel.tile<{}xf16, part: split(0)>", columns);
+  std::string before = fmt::format("  %t = kernel.read %x : memref<{0}xf16> -> {1}\n"
+                                   "  %s = kernel.load %w rows [{2}] : {3} -> {4}\n"
+                                   "  %v = kernel.matmul %s, %t slots {5} : {4}, {1} -> {6}\n",
+                                   columns, factor, rows, weights, stream, which.size, part);
+  return clusterKernel(which, items, fmt::format("%x: memref<{}xf16>, %w: {}", columns, weights), before,
+                       part, whole);
+}
+
+/// Sums f32 over the grid, `sums` times one after another.
+static std::string gridKernel(const ExchangeCase &which, int64_t sums) {
+  int64_t rows = which.bytes / 4, columns = 16 * which.size;
+  std::string text = fmt::format(
+      "kernel.func @exchange(%x: memref<{0}xf16>, %w: memref<{1}x{0}xf16>, %y: memref<{1}xf32>)\n"
+      "    axes(item = {2} @grid, warp = 4 @warp) plan(ring_stages = 2, ctas_per_sm = 1) {{\n"
+      "  kernel.for_items %i over item {{\n"
+      "    %t = kernel.read %x at %i : memref<{0}xf16> -> !kernel.tile<16xf16>\n"
+      "    %s = kernel.load %w rows [{1}] columns at %i : memref<{1}x{0}xf16> -> !kernel.stream<{1}x16xf16>\n"
+      "    %v = kernel.matmul %s, %t slots 1 : !kernel.stream<{1}x16xf16>, !kernel.tile<16xf16> -> "
+      "!kernel.tile<{1}xf32, item: partial(sum)>\n",
+      columns, rows, which.size);
+  for (int64_t i = 0; i < sums; ++i)
+    text +=
+        fmt::format("    kernel.finish %v over item by {0} : !kernel.tile<{1}xf32, item: partial(sum)> as "
+                    "%f{2}: !kernel.tile<{1}xf32> {{\n"
+                    "      kernel.write %f{2}, %y : !kernel.tile<{1}xf32>, memref<{1}xf32>\n"
+                    "    }}\n",
+                    which.algorithm, rows, i);
+  return text + "  }\n  kernel.return\n}\n";
+}
+
+std::string cfc::exchangeKernel(const ExchangeCase &which, int64_t repeats) {
+  if (which.level == "grid")
+    return gridKernel(which, repeats);
+  return which.kind == "gather" ? gatherKernel(which, repeats) : reduceKernel(which, repeats);
+}
+
+//===----------------------------------------------------------------------===//
+// Timing
+//===----------------------------------------------------------------------===//
+
+/// Compiles a kernel of this file; what its tensors are goes to `inputs`. A Failure carries the reason.
+static Program compileExchange(const std::string &text, const BuildOptions &options,
+                               std::vector<InputSpec> &inputs) {
+  Compiler compiler; // outlives all modules
+  std::string complaint;
+  // A case that does not fit is a line of the table, not the command's error.
+  mlir::ScopedDiagnosticHandler handler(&compiler.context(), [&](mlir::Diagnostic &diagnostic) {
+    if (complaint.empty() && diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
+      complaint = diagnostic.str();
+    return mlir::success();
+  });
+  try {
+    mlir::OwningOpRef<mlir::ModuleOp> module = compiler.parse(text, "exchange");
+    CompiledGraph compiled = build(compiler, *module, options, Stage::Cubin);
+    Program program;
+    program.graph = compiled.manifest.graphs.front();
+    program.bundle = bundleContent(compiled, text);
+    inputs = inputSpecs(*module, program.graph);
+    return program;
+  } catch (const Failure &failure) {
+    if (complaint.empty() || failure.code == Exit::Internal)
+      throw;
+    throw Failure(failure.code, complaint);
+  }
+}
+
+namespace {
+/// A kernel on the GPU.
+class ExchangeProgram {
+public:
+  ExchangeProgram(BenchGpu &gpu, const std::string &text, const BuildOptions &options)
+      : program(compileExchange(text, options, inputs)),
+        chain(gpu, program.graph, program.bundle, inputs, one()) {}
+
+  Spread time(BenchGpu &gpu, int64_t replays, const std::string &what) {
+    return gpu.time([this] { chain.launch(); }, 1, replays, what);
+  }
+  cfc_kernel_info kernel() const { return chain.kernels().front(); }
+
+private:
+  static ChainOptions one() {
+    ChainOptions options;
+    options.layers = 1;
+    return options;
+  }
+  std::vector<InputSpec> inputs;
+  Program program;
+  BenchChain chain;
+};
+} // namespace
+
+static ExchangeResult timeExchange(BenchGpu &gpu, const ExchangeCase &which, const BuildOptions &build,
+                                   int64_t replays) {
+  ExchangeResult result;
+  result.which = which;
+  bool grid = which.level == "grid";
+  try {
+    int64_t items = manyRounds * (mostClusters / which.size);
+    ExchangeProgram many(gpu, exchangeKernel(which, grid ? manySums : items), build);
+    cfc_kernel_info kernel = many.kernel();
+    int64_t clusters = kernel.grid / kernel.cluster;
+    result.groups = grid ? 1 : clusters;
+    ExchangeProgram once(gpu, exchangeKernel(which, grid ? 1 : clusters), build);
+    double rounds = grid ? double(manySums) : double((items + clusters - 1) / clusters);
+    std::string what = fmt::format("{} by {}", which.kind, which.algorithm);
+    result.launch = once.time(gpu, replays, what);
+    result.us = (many.time(gpu, replays, what).median - result.launch.median) / (rounds - 1);
+  } catch (const Failure &failure) {
+    if (failure.code == Exit::Internal || failure.code == Exit::Interrupted)
+      throw;
+    result.problem = failure.what();
+  }
+  return result;
+}
+
+/// Marks the fastest algorithm of each exchange, size and number of bytes.
+static void markFastest(std::vector<ExchangeResult> &results) {
+  auto same = [](const ExchangeCase &a, const ExchangeCase &b) {
+    return a.kind == b.kind && a.size == b.size && a.bytes == b.bytes;
+  };
+  for (ExchangeResult &result : results)
+    result.fastest =
+        result.problem.empty() &&
+        std::none_of(results.begin(), results.end(), [&](const ExchangeResult &other) {
+          return other.problem.empty() && same(result.which, other.which) && other.us < result.us;
+        });
+}
+
+std::vector<ExchangeResult> cfc::timeExchanges(BenchGpu &gpu, const std::vector<ExchangeCase> &cases,
+                                               const BuildOptions &build, int64_t replays,
+                                               const std::function<void(const std::string &)> &progress) {
+  std::vector<ExchangeResult> results;
+  for (const ExchangeCase &which : cases) {
+    progress(
+        fmt::format("{} of {} bytes over {} by {}", which.kind, which.bytes, which.size, which.algorithm));
+    results.push_back(timeExchange(gpu, which, build, replays));
+  }
+  markFastest(results);
+  return results;
+}
+
+//===----------------------------------------------------------------------===//
+// Output
+//===----------------------------------------------------------------------===//
+
+std::string cfc::exchangeText(const std::vector<ExchangeResult> &results) {
+  std::vector<std::vector<std::string>> rows = {{"exchange", "level", "size", "bytes a CTA", "algorithm",
+                                                 "groups", "us in a kernel", "us with a launch", ""}};
+  std::vector<std::string> problems;
+  for (const ExchangeResult &result : results) {
+    const ExchangeCase &which = result.which;
+    std::vector<std::string> row = {which.kind, which.level, std::to_string(which.size),
+                                    std::to_string(which.bytes), which.algorithm};
+    if (result.problem.empty()) {
+      for (const std::string &cell :
+           {std::to_string(result.groups), fmt::format("{:.3f}", result.us),
+            fmt::format("{:.2f}", result.launch.median), std::string(result.fastest ? "fastest" : "")})
+        row.push_back(cell);
+    } else {
+      auto known = std::find(problems.begin(), problems.end(), result.problem);
+      for (const std::string &cell : {std::string(), std::string("-"), std::string("-"),
+                                      fmt::format("({})", known - problems.begin() + 1)})
+        row.push_back(cell);
+      if (known == problems.end())
+        problems.push_back(result.problem);
+    }
+    rows.push_back(std::move(row));
+  }
+  std::string text = tableText(rows, "");
+  for (size_t i = 0; i < problems.size(); ++i)
+    text += fmt::format("({}) {}\n", i + 1, problems[i]);
+  return text;
+}
+
+ordered_json cfc::toJson(const std::vector<ExchangeResult> &results) {
+  ordered_json json = ordered_json::array();
+  for (const ExchangeResult &result : results) {
+    const ExchangeCase &which = result.which;
+    ordered_json entry = {{"exchange", which.kind},
+                          {"level", which.level},
+                          {"size", which.size},
+                          {"bytes", which.bytes},
+                          {"algorithm", which.algorithm}};
+    if (result.problem.empty())
+      entry.update({{"groups", result.groups},
+                    {"us", result.us},
+                    {"launch_us", toJson(result.launch)},
+                    {"fastest", result.fastest}});
+    else
+      entry["problem"] = result.problem;
+    json.push_back(std::move(entry));
+  }
+  return json;
+}

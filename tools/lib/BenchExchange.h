@@ -1,0 +1,48 @@
+//===- BenchExchange.h - Times one exchange alone -------------------------===//
+#pragma once
+#include "tools/lib/BenchGpu.h"
+#include "tools/lib/Build.h"
+#include <nlohmann/json_fwd.hpp>
+
+namespace cfc {
+
+/// One exchange: `bytes` is what a CTA holds before it.
+struct ExchangeCase {
+  std::string kind, level, algorithm; ///< "reduce", "cta", "push"
+  int64_t size = 0, bytes = 0;        ///< CTAs that exchange, bytes of each
+};
+
+/// Values of --exchange, --level, --algorithm, --size and --bytes; empty lists and words mean all that there
+/// are, or the usual ones.
+struct ExchangeOptions {
+  std::vector<std::string> kinds, algorithms;
+  std::string level = "cta";
+  std::vector<int64_t> sizes, bytes;
+};
+
+/// Every combination that exists, in the order of the options. Fails (2) for a word that is unknown or an
+/// algorithm that no exchange of the level has, and for sizes and bytes that cannot be.
+std::vector<ExchangeCase> exchangeCases(const ExchangeOptions &options);
+
+/// The kernel that does the exchange: over a cluster once for each of `repeats` work items, over the grid
+/// `repeats` times one after another.
+std::string exchangeKernel(const ExchangeCase &which, int64_t repeats);
+
+struct ExchangeResult {
+  ExchangeCase which;
+  int64_t groups = 0;   ///< that exchange at a time
+  double us = 0;        ///< of one exchange among many in a kernel
+  Spread launch;        ///< of a kernel that does one, with what it needs and its launch
+  std::string problem;  ///< why there is no time, or ""
+  bool fastest = false; ///< of all algorithms for this exchange, size and bytes
+};
+
+/// Compiles and times all cases; `progress` is told what is at hand.
+std::vector<ExchangeResult> timeExchanges(BenchGpu &gpu, const std::vector<ExchangeCase> &cases,
+                                          const BuildOptions &build, int64_t replays,
+                                          const std::function<void(const std::string &)> &progress);
+
+std::string exchangeText(const std::vector<ExchangeResult> &results);
+nlohmann::ordered_json toJson(const std::vector<ExchangeResult> &results);
+
+} // namespace cfc

@@ -1,0 +1,234 @@
+//===- BenchTorch.cpp - The same chain by torch.compile -------------------===//
+//
+// The graph's operations as JSON for tools/gpu/torch_chain.py, which is part of
+// this program and runs in a python3 that may or may not have torch.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/emit/Process.h"
+#include "tools/lib/BenchBaseline.h"
+#include "tools/lib/DeviceSources.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Session.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <nlohmann/json.hpp>
+
+using namespace cfc;
+using nlohmann::ordered_json;
+
+static constexpr const char *baselineName = "torch.compile";
+/// Compiling takes up to a minute, each case some seconds.
+static constexpr auto patience = std::chrono::minutes(10);
+/// What the script begins its only line of results with.
+static constexpr std::string_view marker = "cfc-result: ";
+
+namespace {
+/// Writes a graph's operations down; values go by the names of arguments and by number.
+class GraphWriter {
+public:
+  GraphWriter(attn::GraphOp graph, ordered_json &tensors) : graph(graph), tensors(tensors) {
+    for (mlir::BlockArgument argument : graph.getBody().getArguments())
+      names[argument] = graph.getArgName(argument.getArgNumber()).str();
+  }
+
+  /// False for an operation that the script does not know.
+  bool write(ordered_json &description) {
+    description["operations"] = ordered_json::array();
+    for (mlir::Operation &op : graph.getBody().front().without_terminator())
+      if (!isa<attn::RopeTableOp>(op)) {
+        ordered_json entry = operation(&op);
+        if (entry.is_null())
+          return false;
+        description["operations"].push_back(std::move(entry));
+      }
+    for (mlir::Value value : graph.getReturn().getValues())
+      description["results"].push_back(nameOf(value));
+    return true;
+  }
+
+private:
+  const std::string &nameOf(mlir::Value value) {
+    std::string &name = names[value];
+    if (name.empty())
+      name = "%" + std::to_string(names.size());
+    return name;
+  }
+
+  static ordered_json dtypeOf(mlir::Value value) {
+    auto type = mlir::dyn_cast<mlir::RankedTensorType>(value.getType());
+    if (!type)
+      return nullptr;
+    mlir::Type element = type.getElementType();
+    return element.isF16() ? "f16" : element.isBF16() ? "bf16" : "f32";
+  }
+
+  ordered_json operation(mlir::Operation *op) {
+    ordered_json entry;
+    entry["name"] = op->getName().stripDialect().str();
+    bool known = llvm::TypeSwitch<mlir::Operation *, bool>(op)
+                     .Case([&](attn::RmsNormOp norm) {
+                       entry["eps"] = norm.getEps().convertToDouble();
+                       return operands(entry, {norm.getX(), norm.getGain()});
+                     })
+                     .Case([&](attn::LinearOp linear) { return this->linear(entry, linear); })
+                     .Case([&](attn::RopeOp rope) { return this->rope(entry, rope); })
+                     .Case([&](attn::KvAppendOp append) {
+                       return operands(entry, {append.getCache(), append.getK(), append.getV()});
+                     })
+                     .Case([&](attn::AttentionOp attention) {
+                       entry["scale"] = attention.getScale().convertToDouble();
+                       entry["appended"] = attention.getAppend() ? 1 : 0;
+                       return operands(entry, {attention.getQ(), attention.getCache()});
+                     })
+                     .Case([&](attn::AddOp add) { return operands(entry, {add.getLhs(), add.getRhs()}); })
+                     .Default([](mlir::Operation *) { return false; });
+    if (!known)
+      return nullptr;
+    for (mlir::Value result : op->getResults()) {
+      entry["results"].push_back(nameOf(result));
+      entry["dtypes"].push_back(dtypeOf(result));
+    }
+    return entry;
+  }
+
+  bool operands(ordered_json &entry, llvm::ArrayRef<mlir::Value> values) {
+    for (mlir::Value value : values)
+      entry["operands"].push_back(nameOf(value));
+    return true;
+  }
+
+  /// Weights of one operation lie in one matrix there, as an engine would have them: one product.
+  bool linear(ordered_json &entry, attn::LinearOp op) {
+    operands(entry, {op.getX()});
+    entry["operands"].push_back(stack(op.getWeights(), entry));
+    if (!op.getBiases().empty()) {
+      ordered_json ignored;
+      entry["operands"].push_back(stack(op.getBiases(), ignored));
+    }
+    return true;
+  }
+
+  /// The name of a new tensor that holds all of `parts`, which are arguments of the graph; their rows go to
+  /// entry["rows"].
+  std::string stack(mlir::OperandRange parts, ordered_json &entry) {
+    if (parts.size() == 1) {
+      entry["rows"].push_back(mlir::cast<mlir::RankedTensorType>(parts[0].getType()).getDimSize(0));
+      return nameOf(parts[0]);
+    }
+    std::string name = nameOf(parts[0]) + " …";
+    ordered_json spec = tensors[nameOf(parts[0])];
+    int64_t rows = 0;
+    for (mlir::Value part : parts) {
+      entry["rows"].push_back(mlir::cast<mlir::RankedTensorType>(part.getType()).getDimSize(0));
+      rows += entry["rows"].back().get<int64_t>();
+      stacked.push_back(nameOf(part));
+    }
+    spec["shape"][0] = rows;
+    tensors[name] = spec;
+    return name;
+  }
+
+  bool rope(ordered_json &entry, attn::RopeOp op) {
+    entry["interleaved"] = op.getStyle() == attn::RopeStyle::Interleaved;
+    for (mlir::Value value : op.getValues())
+      entry["operands"].push_back(nameOf(value));
+    auto made = op.getTable().getDefiningOp<attn::RopeTableOp>();
+    if (made) // the script makes no table: one row of numbers is as good
+      tensors[nameOf(op.getTable())] = {{"kind", "table"},
+                                        {"dtype", dtypeOf(op.getTable())},
+                                        {"shape", {made.getPositions(), made.getDim()}},
+                                        {"own", false},
+                                        {"mean", 0},
+                                        {"deviation", 1}};
+    entry["operands"].push_back(nameOf(op.getTable()));
+    return true;
+  }
+
+public:
+  std::vector<std::string> stacked; ///< tensors that the script needs only as parts of others
+
+private:
+  attn::GraphOp graph;
+  ordered_json &tensors;
+  llvm::DenseMap<mlir::Value, std::string> names;
+};
+} // namespace
+
+static ordered_json tensorJson(const InputSpec &input) {
+  if (input.isCache())
+    return {{"kind", "cache"},
+            {"dtype", nameOf(input.type)},
+            {"heads", input.heads},
+            {"dim", input.dim},
+            {"own", true}};
+  Distribution distribution = distributionFor(input.role, input.shape);
+  bool own = input.role == DataRole::Weight || input.role == DataRole::Bias || input.role == DataRole::Gain;
+  return {{"kind", input.role == DataRole::RopeTable ? "table" : "tensor"},
+          {"dtype", nameOf(input.type)},
+          {"shape", input.shape},
+          {"own", own},
+          {"mean", distribution.mean},
+          {"deviation", distribution.deviation}};
+}
+
+/// What the script is given; null where it cannot do the graph.
+static ordered_json describe(const BaselineRequest &request) {
+  ordered_json description = {{"token_major", request.tokenMajor}, {"replays", request.replays}};
+  ordered_json &tensors = description["tensors"] = ordered_json::object();
+  for (const InputSpec &input : request.inputs)
+    if (input.isCache() || isFloat(input.type))
+      tensors[input.name] = tensorJson(input);
+  GraphWriter writer(request.graph, tensors);
+  if (!writer.write(description))
+    return nullptr;
+  for (const std::string &name : writer.stacked)
+    tensors.erase(name);
+  const runtime::TensorSpec *chained = chainedInput(request.tensors, request.inputs);
+  description["chained"] = chained ? ordered_json(chained->name) : ordered_json(nullptr);
+  for (auto [length, layers] : request.cases)
+    description["cases"].push_back({{"length", length}, {"layers", layers}});
+  return description;
+}
+
+/// Runs the script; its result, or a text that says why there is none.
+static ordered_json runScript(const std::string &description) {
+  const DeviceSource *script = findDeviceSource("torch_chain.py");
+  if (!script)
+    internalError("torch_chain.py is not part of the program");
+  ProcessResult run =
+      runProcess({"/usr/bin/env", "python3", "-", description}, std::string(script->text), "", patience);
+  if (run.end == ProcessResult::End::Interrupted)
+    throw Failure(Exit::Interrupted, "");
+  size_t at = run.output.rfind(marker);
+  if (at != std::string::npos) {
+    std::string line = run.output.substr(at + marker.size());
+    ordered_json result = ordered_json::parse(line.substr(0, line.find('\n')), nullptr, false);
+    if (!result.is_discarded())
+      return result;
+  }
+  if (run.end == ProcessResult::End::TimedOut)
+    return {{"problem", fmt::format("no answer after {} minutes", patience.count())}};
+  if (run.end == ProcessResult::End::NotStarted || run.code == 127)
+    return {{"problem", "there is no python3"}};
+  size_t last = run.output.find_last_not_of('\n');
+  std::string text = last == std::string::npos ? "" : run.output.substr(0, last + 1);
+  return {{"problem", fmt::format("python3 failed: {}", text.substr(text.rfind('\n') + 1))}};
+}
+
+std::vector<BaselineResult> cfc::timeTorch(const BaselineRequest &request) {
+  ordered_json description = describe(request), results;
+  if (description.is_null())
+    results = {{"problem", "the graph has an operation that tools/gpu/torch_chain.py does not know"}};
+  else
+    results = runScript(description.dump());
+  std::vector<BaselineResult> baselines;
+  for (size_t i = 0; i < request.cases.size(); ++i) {
+    const ordered_json &result = results.is_array() && i < results.size() ? results[i] : results;
+    BaselineResult baseline{baselineName, std::nullopt, ""};
+    if (result.contains("median"))
+      baseline.us = Spread{result["median"], result["min"], result["p10"], result["p90"]};
+    else
+      baseline.problem = result.value("problem", "no result");
+    baselines.push_back(std::move(baseline));
+  }
+  return baselines;
+}
