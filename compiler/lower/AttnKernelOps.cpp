@@ -21,6 +21,8 @@ static Algorithm algorithmOf(Exchange exchange) {
     return Algorithm::Butterfly;
   case Exchange::Bulk:
     return Algorithm::Bulk;
+  case Exchange::Async:
+    return Algorithm::Async;
   case Exchange::Ordered:
     return Algorithm::Ordered;
   case Exchange::Atomic:

@@ -79,26 +79,6 @@ int64_t KernelLayout::allocate(int64_t bytes) {
   return at;
 }
 
-/// Barriers and buffers of an exchange; gathers over one worker need none.
-void KernelLayout::placeExchange(FuncOp func, ExchangeOp op) {
-  ExchangeBuffers e;
-  e.workers = func.axis(op.getAxis()).getSize();
-  bool butterfly = op.getAlgorithm() == Algorithm::Butterfly;
-  e.rounds = e.workers == 1 ? 0 : butterfly ? llvm::Log2_64(e.workers) : 1;
-  for (int64_t i = 0; i < e.rounds; ++i) {
-    e.full.push_back(sharedBytes);
-    sharedBytes += 8;
-    bool one = butterfly || op.getAlgorithm() == Algorithm::Bulk;
-    barriers.push_back({e.full.back(), one ? 1 : e.workers - 1});
-  }
-  if (e.workers > 1 && op->getParentOfType<ForItemsOp>()) {
-    e.empty = sharedBytes;
-    sharedBytes += 8;
-    barriers.push_back({e.empty, e.workers - 1});
-  }
-  exchanges[op] = e;
-}
-
 void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   TileType state = op.getResult().getType();
   int64_t bytes = state.getNumElements() * 4;
@@ -108,25 +88,6 @@ void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   a.stack = allocate(a.levels * bytes);
   tiles[op.getResult()] = a.stack + (a.levels - 1) * bytes;
   attends[op] = a;
-}
-
-/// Receive buffers of an exchange and, of a gather, its result: peers write them at any time, so nothing
-/// shares them.
-void KernelLayout::placeExchangeBuffers(FuncOp func, ExchangeOp op) {
-  ExchangeBuffers &e = exchanges[op];
-  TileType from = op.getTile().getType(), to = op.getResult().getType();
-  int64_t payload = localElements(func, from) * from.getElementBytes();
-  tiles[op.getResult()] = allocate(localElements(func, to) * to.getElementBytes());
-  bool reduce = op.getKind() == ExchangeKind::Reduce;
-  if (reduce)
-    e.receive = allocate(llvm::alignTo(payload, 16) * e.workers);
-  if (op.getAlgorithm() == Algorithm::Bulk)
-    e.staging = allocate(payload);
-  if (reduce && op.getAlgorithm() == Algorithm::Butterfly) {
-    for (int64_t i = 0; i + 1 < e.rounds; ++i)
-      e.steps.push_back(allocate(payload));
-    e.steps.push_back(tiles.lookup(op.getResult()));
-  }
 }
 
 namespace {
@@ -165,7 +126,7 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
   };
   auto hasBarrier = [&](Operation *op) {
     if (auto exchange = dyn_cast<ExchangeOp>(op))
-      return exchanges[op].workers > 1;
+      return exchanges[op].workers > 1 && exchange.merges();
     return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp>(op);
   };
   auto readUntil = [&](Operation *user, Value tile) {
@@ -301,6 +262,10 @@ TensorMaps::TensorMaps(ModuleOp module) {
           std::max(entries, entryOf(func, arg.getArgNumber()) + (isa<CacheType>(arg.getType()) ? 5 : 1));
   });
   first = llvm::alignTo(kTableHeader + 8 * entries, 128);
+  if (auto given = module->getAttrOfType<ArrayAttr>("simt.maps"))
+    for (auto map : given.getAsRange<DictionaryAttr>())
+      offsetOf(map.getAs<IntegerAttr>("entry").getInt(), map.getAs<StringAttr>("field"),
+               map.getAs<DenseI64ArrayAttr>("box"));
 }
 
 int64_t TensorMaps::offsetOf(int64_t entry, StringRef field, ArrayRef<int64_t> box) {

@@ -54,16 +54,38 @@ inline int64_t headBoxes(int64_t dim) { return (dim + 63) / 64; }
 /// Groups of a K/V stream that one CTA attends to.
 int64_t localGroups(FuncOp func, KvStreamType type);
 
-/// Buffers of an exchange over N workers.
+/// What a worker of an exchange sends to another, and where that lies. All sizes and places are bytes.
+///
+/// A block is `rows` runs of `rowBytes`, `sourceStride` apart in the tile and `targetStride` apart where it
+/// arrives: of worker w, at `slot` w in the result, or in the receive buffer where payloads are merged.
 struct ExchangeBuffers {
   int64_t workers = 1;
   int64_t rounds = 1;
-  llvm::SmallVector<int64_t> full;  ///< mbarrier of each round
-  int64_t empty = -1;               ///< mbarrier: all peers have used the last result; -1 outside loops
-  int64_t receive = -1;             ///< reduce: payloads of the peers
-  llvm::SmallVector<int64_t> steps; ///< butterfly reduce: the sum after each round; the last is the result
-  int64_t staging = -1;             ///< bulk: what the copies read
+  int64_t rows = 1, rowBytes = 0, sourceStride = 0, targetStride = 0, slot = 0;
+  int64_t peerOffset =
+      0;            ///< from the block for one worker to that for the next in the tile; 0: all get the same
+  int64_t word = 1; ///< one store moves this much of a run
+
+  llvm::SmallVector<int64_t> full;     ///< mbarrier of each round
+  int64_t empty = -1;                  ///< mbarrier: all peers have used the last result; -1 outside loops
+  int64_t receive = -1;                ///< push, async, bulk: what is merged, by worker
+  llvm::SmallVector<int64_t> receives; ///< butterfly: what is merged in each round
+  llvm::SmallVector<int64_t> steps;    ///< butterfly: what each round leaves; the last is the result
+  int64_t staging = -1;                ///< bulk: the blocks for all workers, from which copies read
+
+  int64_t blockBytes() const { return rows * rowBytes; }
+  /// Bytes that a worker sends in round `r` of a butterfly.
+  int64_t roundBytes(ExchangeKind kind, int64_t r) const {
+    return kind == ExchangeKind::Reduce   ? blockBytes()
+           : kind == ExchangeKind::Gather ? blockBytes() << r
+                                          : blockBytes() * (workers >> (r + 1));
+  }
+  /// Warps, of `warps`, that store `bytes` by words: the first ones.
+  int64_t senders(int64_t warps, int64_t bytes) const;
 };
+
+/// Widest word (16, 8, 4, 2 or 1 bytes) that divides `bytes`.
+int64_t wordFor(int64_t bytes);
 
 struct AttendBuffers {
   int64_t lanes = 0; ///< [2][kLanes][heads][dim + 2] f32: states of the group at hand
@@ -91,15 +113,20 @@ public:
 
 private:
   int64_t allocate(int64_t bytes);
+  /// KernelExchangeLayout.cpp
   void placeExchange(FuncOp func, ExchangeOp op);
-  void placeAttend(FuncOp func, AttendOp op);
   void placeExchangeBuffers(FuncOp func, ExchangeOp op);
+  int64_t newBarrier(int64_t arrivals);
+  int64_t emptyBarrier(ExchangeOp op, int64_t workers);
+
+  void placeAttend(FuncOp func, AttendOp op);
   void placeLocalTiles(FuncOp func);
   void placeTiles(FuncOp func);
   llvm::LogicalResult placeRing(FuncOp func);
 
   llvm::DenseMap<mlir::Value, int64_t> tiles;
   llvm::DenseMap<mlir::Operation *, ExchangeBuffers> exchanges;
+  llvm::DenseMap<std::pair<mlir::Operation *, mlir::Attribute>, int64_t> empties; // by loop and axis
   llvm::DenseMap<mlir::Operation *, AttendBuffers> attends;
   llvm::SmallVector<std::pair<int64_t, int64_t>> barriers;
 };
@@ -109,7 +136,7 @@ class TensorMaps {
 public:
   /// Byte offset in the table of the map of the tensor with table entry `entry`; the same for the same map.
   int64_t offsetOf(int64_t entry, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
-  /// Counts the table's entries, behind which the maps lie.
+  /// Counts the table's entries, behind which the maps lie: first those that the module names in `simt.maps`.
   explicit TensorMaps(mlir::ModuleOp module);
   /// The maps as the attribute `simt.maps`.
   mlir::ArrayAttr describe(mlir::MLIRContext *context) const;

@@ -4,6 +4,7 @@
 // becomes an NVVM op where LLVM emits what is meant, and inline PTX where it
 // does not:
 //  - atomics: LLVM drops the scope and the ordering of atomicrmw;
+//  - stores that count their bytes at an mbarrier: unknown to LLVM;
 //  - bulk and tensor copies: LLVM knows no remote mbarrier, its loads into the own
 //    CTA need PTX 8.6, and it takes them to touch only what the operands point to,
 //    as it does for the fence of a tensor map;
@@ -271,6 +272,29 @@ static LogicalResult lowerBulkPush(BulkPushOp op, BulkPushOp::Adaptor in, Rewrit
   return success();
 }
 
+static LogicalResult lowerStoreAsync(StoreAsyncOp op, StoreAsyncOp::Adaptor in, Rewriter &rewriter,
+                                     const Types &) {
+  auto vector = dyn_cast<VectorType>(op.getValue().getType());
+  unsigned words = vector ? vector.getNumElements() : 1;
+  SmallVector<Value> operands = {in.getAddress(), in.getBarrier()};
+  for (unsigned i = 0; vector && i != words; ++i)
+    operands.push_back(LLVM::ExtractElementOp::create(rewriter, op.getLoc(), in.getValue(),
+                                                      constantI32(rewriter, op.getLoc(), i)));
+  if (!vector)
+    operands.push_back(in.getValue());
+  StringRef value = words == 1   ? ".b32 [$0], $2"
+                    : words == 2 ? ".v2.b32 [$0], {$2, $3}"
+                                 : ".v4.b32 [$0], {$2, $3, $4, $5}";
+  createPtx(rewriter, op.getLoc(), {},
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes" + value + ", [$1];",
+            words == 1   ? "r,r,r"
+            : words == 2 ? "r,r,r,r"
+                         : "r,r,r,r,r,r",
+            operands);
+  rewriter.eraseOp(op);
+  return success();
+}
+
 static LogicalResult lowerBulkStore(BulkStoreOp op, BulkStoreOp::Adaptor in, Rewriter &rewriter,
                                     const Types &) {
   createPtx(rewriter, op.getLoc(), {}, "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;", "l,r,r",
@@ -400,6 +424,7 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerTensorLoad);
   addLowering(patterns, types, lowerTensorMapAcquire);
   addLowering(patterns, types, lowerBulkPush);
+  addLowering(patterns, types, lowerStoreAsync);
   addLowering(patterns, types, lowerBulkStore);
   addLowering(patterns, types, lowerBulkCommit);
   addLowering(patterns, types, lowerBulkWait);

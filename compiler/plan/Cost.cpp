@@ -74,11 +74,13 @@ static std::string checkDivides(int64_t rows, int64_t part, Operation *op) {
                        part);
 }
 
-static std::string checkBulk(int64_t bytes, Operation *op, Exchange exchange) {
-  if (exchange != Exchange::Bulk || bytes % 16 == 0)
+/// Bulk copies move 16 bytes at a time, async stores 4.
+static std::string checkUnit(int64_t bytes, Operation *op, Exchange exchange) {
+  int64_t unit = exchange == Exchange::Bulk ? 16 : exchange == Exchange::Async ? 4 : 1;
+  if (bytes % unit == 0)
     return "";
-  return llvm::formatv("{0} sends parts of {1} bytes by bulk; multiples of 16 are possible", opLabel(op),
-                       bytes);
+  return llvm::formatv("{0} sends parts of {1} bytes by {2}; multiples of {3} are possible", opLabel(op),
+                       bytes, stringify(exchange), unit);
 }
 
 /// The columns of a linear's weights, and with them its slots, are split over the cluster.
@@ -94,21 +96,21 @@ static std::string checkColumns(const KernelShape &shape, int64_t part, LinearOp
                          "as many blocks of "
                          "16 columns each, and part must divide {3}",
                          opLabel(op), size.columns, part, slots);
-  return checkBulk(size.rows * 4, op, plan.reduce);
+  return checkUnit(size.rows * 4, op, plan.reduce);
 }
 
 std::string cfc::checkSplit(const KernelShape &shape, const KernelPlan &kernel, Operation *op,
                             const OpPlan &plan) {
   int64_t part = kernel.part;
   if (auto attention = dyn_cast<AttentionOp>(op))
-    return checkBulk(softmaxBytes(attention), op, plan.reduce);
+    return checkUnit(softmaxBytes(attention), op, plan.reduce);
   auto linear = dyn_cast<LinearOp>(op);
   if (linear && (shape.isGathered(linear) || plan.split == Split::Columns)) {
     LinearSize size(shape, kernel, linear, plan.split);
     if (plan.split == Split::Columns)
       return checkColumns(shape, part, linear, size, plan);
     std::string why = checkDivides(size.rows, part, op);
-    return why.empty() ? checkBulk(size.rows / part * size.elementBytes(linear), op, plan.gather) : why;
+    return why.empty() ? checkUnit(size.rows / part * size.elementBytes(linear), op, plan.gather) : why;
   }
   for (Value result : op->getResults()) {
     if (!isa<RankedTensorType>(result.getType()) || (!linear && !shape.isStored(result)))

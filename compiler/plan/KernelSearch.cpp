@@ -113,7 +113,7 @@ bool KernelSearch::optionsOf(Operation *op, const KernelPlan &kernel, SmallVecto
       return {Exchange::Unset};
     if (chosen != Exchange::Unset)
       return {chosen};
-    return {Exchange::Push, Exchange::Butterfly, Exchange::Bulk};
+    return {Exchange::Push, Exchange::Butterfly, Exchange::Bulk, Exchange::Async};
   };
   SmallVector<Split> splits = {Split::Unset};
   if (hasSplit(*shape, op)) {

@@ -21,7 +21,7 @@ namespace cfc {
 /// How a linear's weights are spread over the CTAs of a cluster.
 enum class Split { Unset, Rows, Columns };
 /// How an exchange is done; docs of the kernel dialect say what each is.
-enum class Exchange { Unset, Push, Butterfly, Bulk, Ordered, Atomic };
+enum class Exchange { Unset, Push, Butterfly, Bulk, Async, Ordered, Atomic };
 
 /// Choices for one kernel. 0: left to the planner.
 struct KernelPlan {

@@ -150,9 +150,9 @@ bool PlanParser::opLine(Plan &plan, StringRef rest) {
       return true;
     }
     if (key == "gather")
-      return exchange(value, {"push", "butterfly", "bulk"}, op.gather);
+      return exchange(value, {"push", "butterfly", "bulk", "async"}, op.gather);
     if (key == "reduce")
-      return exchange(value, {"push", "butterfly", "bulk"}, op.reduce);
+      return exchange(value, {"push", "butterfly", "bulk", "async"}, op.reduce);
     if (key == "finish")
       return exchange(value, {"ordered", "atomic"}, op.finish);
     return unknown(key, "key", kOpKeys);

@@ -10,17 +10,46 @@ std::string cfc::kernel::describe(StateAttr s) {
   return "split over dimension " + std::to_string(s.getDim());
 }
 
-LogicalResult cfc::kernel::needsReplicated(Operation *op, Value value, StringRef what) {
-  auto func = op->getParentOfType<FuncOp>();
-  for (StateAttr s : cast<TileType>(value.getType()).getStates()) {
-    StringRef name = s.getAxis().getValue();
-    AxisAttr axis = func ? func.axis(name) : AxisAttr();
-    StringRef exchange = axis && axis.getLevel() == Level::Grid ? "finish"
-                         : s.isPartial()                        ? "exchange reduce"
-                                                                : "exchange gather";
-    return op->emitOpError("needs ") << what << " replicated over `" << name << "`; it is " << describe(s)
-                                     << ": insert `kernel." << exchange << " … over " << name << "`";
+StringRef cfc::kernel::exchangeBetween(std::optional<StateAttr> from, std::optional<StateAttr> to) {
+  if (!from || from == to || (to && to->isPartial()))
+    return "";
+  if (from->isPartial())
+    return to ? "reduce_scatter" : "reduce";
+  return to ? "all_to_all" : "gather";
+}
+
+std::string cfc::kernel::exchangeFor(TileType a, TileType b) {
+  auto sentence = [](StringRef exchange, StringAttr axis) {
+    return (": insert `kernel.exchange " + exchange + " … over " + axis.getValue() + "`").str();
+  };
+  for (StateAttr s : a.getStates()) {
+    std::optional<StateAttr> other = stateOver(b.getStates(), s.getAxis().getValue());
+    StringRef exchange = exchangeBetween(s, other);
+    if (exchange.empty() && other)
+      exchange = exchangeBetween(other, s);
+    if (!exchange.empty())
+      return sentence(exchange, s.getAxis());
   }
+  for (StateAttr s : b.getStates())
+    if (!stateOver(a.getStates(), s.getAxis().getValue()))
+      return sentence(exchangeBetween(s, std::nullopt), s.getAxis());
+  return "";
+}
+
+LogicalResult cfc::kernel::needsReplicated(Operation *op, StateAttr s, StringRef what) {
+  auto func = op->getParentOfType<FuncOp>();
+  StringRef name = s.getAxis().getValue();
+  AxisAttr axis = func ? func.axis(name) : AxisAttr();
+  StringRef exchange = axis && axis.getLevel() == Level::Grid ? "finish"
+                       : s.isPartial()                        ? "exchange reduce"
+                                                              : "exchange gather";
+  return op->emitOpError("needs ") << what << " replicated over `" << name << "`; it is " << describe(s)
+                                   << ": insert `kernel." << exchange << " … over " << name << "`";
+}
+
+LogicalResult cfc::kernel::needsReplicated(Operation *op, Value value, StringRef what) {
+  for (StateAttr s : cast<TileType>(value.getType()).getStates())
+    return needsReplicated(op, s, what);
   return success();
 }
 
@@ -79,6 +108,13 @@ LogicalResult cfc::kernel::checkTile(Operation *op, Type type) {
   if (failed(checkShape(op, tile.getShape(), kMaxIndexed / 16)))
     return failure();
   return checkStates(op, tile.getShape(), tile.getStates());
+}
+
+LogicalResult cfc::kernel::checkSoftmax(Operation *op, Type type) {
+  auto tile = cast<TileType>(type);
+  if (tile.getShape().size() != 2 || tile.getShape()[1] < 18 || !tile.getElementType().isF32())
+    return op->emitOpError("needs an online softmax tile<heads x (dim + 2) x f32>, not ") << type;
+  return checkTile(op, type);
 }
 
 LogicalResult cfc::kernel::checkFloatMemory(Operation *op, Value memory, StringRef what) {

@@ -14,8 +14,18 @@ inline constexpr int64_t kMaxIndexed = (int64_t(1) << 31) - 1, kMaxElements = in
 /// "a partial sum", "split over dimension 0".
 std::string describe(StateAttr state);
 
+/// The exchange or the operation that takes a value in state `from` to state `to` (null: replicated); empty
+/// where there is none.
+llvm::StringRef exchangeBetween(std::optional<StateAttr> from, std::optional<StateAttr> to);
+
+/// ": insert `kernel.exchange …`" for the first axis over which `a` and `b` differ, or nothing.
+std::string exchangeFor(TileType a, TileType b);
+
 /// `value` must be whole in each worker of every axis; the error names the exchange that is missing.
 llvm::LogicalResult needsReplicated(mlir::Operation *op, mlir::Value value, llvm::StringRef what);
+
+/// The error for a value in state `state`, which is none that `op` takes.
+llvm::LogicalResult needsReplicated(mlir::Operation *op, StateAttr state, llvm::StringRef what);
 
 /// `type`, the type of a result, must be whole in each worker: nothing is left out by writing it so.
 llvm::LogicalResult givesReplicated(mlir::Operation *op, mlir::Type type, llvm::StringRef what);
@@ -30,6 +40,9 @@ llvm::LogicalResult checkStates(mlir::Operation *op, llvm::ArrayRef<int64_t> sha
 
 /// A tile of f16, bf16 or f32 with a legal shape and legal states.
 llvm::LogicalResult checkTile(mlir::Operation *op, mlir::Type type);
+
+/// A tile [heads, dim + 2] of f32.
+llvm::LogicalResult checkSoftmax(mlir::Operation *op, mlir::Type type);
 
 /// Memory of floating-point elements, few enough to be indexed by i32.
 llvm::LogicalResult checkFloatMemory(mlir::Operation *op, mlir::Value memory, llvm::StringRef what);

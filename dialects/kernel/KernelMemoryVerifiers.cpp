@@ -23,8 +23,9 @@ LogicalResult ReadOp::verify() {
   if (!getItem() && tile.getNumElements() > cast<MemRefType>(getMemory().getType()).getNumElements())
     return emitOpError("reads ") << tile.getNumElements() << " elements of " << getMemory().getType();
   for (StateAttr s : tile.getStates())
-    if (s.isPartial() || s.getDim() != 0)
-      return emitOpError("gives a tile that is replicated or split over dimension 0");
+    if (s.isPartial())
+      return emitOpError("gives a tile that is replicated or split; its type says ")
+             << describe(s) << " over `" << s.getAxis().getValue() << "`";
   return checkReach(*this, getItem(), tile.getNumElements());
 }
 
@@ -32,12 +33,9 @@ LogicalResult WriteOp::verify() {
   TileType tile = getTile().getType();
   if (failed(checkFloatMemory(*this, getMemory(), "writes")) || failed(checkTile(*this, tile)))
     return failure();
-  for (StateAttr s : tile.getStates()) {
+  for (StateAttr s : tile.getStates())
     if (s.isPartial())
-      return needsReplicated(*this, getTile(), "the tile");
-    if (s.getDim() != 0)
-      return emitOpError("writes a tile that is replicated or split over dimension 0");
-  }
+      return needsReplicated(*this, s, "the tile");
   auto items = (*this)->getParentOfType<ForItemsOp>();
   bool finishes = (*this)->getParentOfType<FinishOp>() != nullptr;
   if (finishes && getItem())

@@ -38,13 +38,17 @@ def Kernel_StateKind : Kernel_Enum<"StateKind", "state over an axis", [
   I32EnumAttrCase<"Split", 0, "split">, I32EnumAttrCase<"Sum", 1, "sum">,
   I32EnumAttrCase<"Max", 2, "max">, I32EnumAttrCase<"Softmax", 3, "softmax">]>;
 def Kernel_ExchangeKind : Kernel_Enum<"ExchangeKind", "change of state over an axis", [
-  I32EnumAttrCase<"Reduce", 0, "reduce">, I32EnumAttrCase<"Gather", 1, "gather">]>;
+  I32EnumAttrCase<"Reduce", 0, "reduce">,                 // partial to replicated
+  I32EnumAttrCase<"Gather", 1, "gather">,                 // split to replicated
+  I32EnumAttrCase<"ReduceScatter", 2, "reduce_scatter">,  // partial to split
+  I32EnumAttrCase<"AllToAll", 3, "all_to_all">]>;         // split along one dimension to split along another
 def Kernel_Algorithm : Kernel_Enum<"Algorithm", "how an exchange is done", [
   I32EnumAttrCase<"Push", 0, "push">,            // cta: one round of remote stores
   I32EnumAttrCase<"Butterfly", 1, "butterfly">,  // cta: log2 N rounds of doubling
   I32EnumAttrCase<"Bulk", 2, "bulk">,            // cta: one round of bulk copies
   I32EnumAttrCase<"Ordered", 3, "ordered">,      // grid: partials in the workspace, the last arriver merges
-  I32EnumAttrCase<"Atomic", 4, "atomic">]>;      // grid: atomic sums, the last arriver finishes
+  I32EnumAttrCase<"Atomic", 4, "atomic">,        // grid: atomic sums, the last arriver finishes
+  I32EnumAttrCase<"Async", 5, "async">]>;        // cta: one round of remote stores that count themselves
 def Kernel_Elementwise : Kernel_Enum<"ElementwiseKind", "elementwise operation", [
   I32EnumAttrCase<"Add", 0, "add">, I32EnumAttrCase<"Mul", 1, "mul">, I32EnumAttrCase<"Max", 2, "max">]>;
 def Kernel_RopeStyle : Kernel_Enum<"RopeStyle", "which elements form a pair", [
@@ -250,7 +254,7 @@ def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
   let hasVerifier = 1;
 }
 def Kernel_NormalizeOp : Kernel_Op<"normalize", [Pure]> {
-  let summary = "o / l of an online softmax [heads, dim + 2], 0 where l is 0; and lse (natural log), -inf there";
+  let summary = "o / l of an online softmax [heads, dim + 2], 0 where l is 0; and lse (natural log), -inf there; whole, or split by heads";
   let arguments = (ins Kernel_Tile:$state);
   let results = (outs Kernel_Tile:$result, Kernel_Tile:$lse);
   let assemblyFormat = "$state attr-dict `:` type($state) `->` type($result) `,` type($lse)";
@@ -280,16 +284,29 @@ def Kernel_FoldOp : Kernel_Op<"fold", [Pure]> {
 
 //===-- Exchanges -----------------------------------------------------------===//
 def Kernel_ExchangeOp : Kernel_Op<"exchange", []> {
-  let summary = "reduce: partial to replicated; gather: split to replicated; over one cta axis";
+  let summary = "changes the state of a value over one cta axis";
   let description = [{
-    push: every CTA stores its payload in all others, 1 round, N - 1 remote payloads a CTA. butterfly: log2 N rounds
-    with a partner each. bulk: push by bulk copies (parts that are multiples of 16 bytes). The payload travels in the
-    tile's element type.
+    reduce: partial to replicated; gather: split to replicated; reduce_scatter: partial to split(0), the innermost split;
+    all_to_all: split(0) to split(1) of a matrix, or back. For N workers and a tile of P bytes in a worker:
+
+    | algorithm | how | of |
+    |---|---|---|
+    | push | remote stores, then an arrival of each warp that stored; 1 round | all |
+    | async | the same without fence and arrival: each store counts its bytes at the peer's barrier; runs of 4 bytes or more | all |
+    | bulk | a bulk copy for each run of bytes, multiples of 16; 1 round | all |
+    | butterfly | log2 N rounds with a partner each: doubling, for reduce_scatter halving | reduce, gather(0), reduce_scatter |
+
+    A worker sends P bytes to each peer, or P / N for reduce_scatter and all_to_all. The payload travels in the tile's
+    element type. Sums have the order of the left-balanced tree over the workers, whatever the algorithm.
   }];
   let arguments = (ins Kernel_ExchangeKindAttr:$kind, Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$kind $tile `over` $axis `by` $algorithm attr-dict `:` type($tile) `->` type($result)";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Whether payloads of several workers are merged into one.
+    bool merges() { return getKind() == ExchangeKind::Reduce || getKind() == ExchangeKind::ReduceScatter; }
+  }];
 }
 def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldOp">]> {
   let summary = "reduces a partial sum over a grid axis; the CTA that arrives last runs the body with the sum";

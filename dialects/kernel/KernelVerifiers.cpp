@@ -145,14 +145,6 @@ LogicalResult RopeOp::verify() {
   return givesReplicated(*this, getResult().getType(), "its result");
 }
 
-/// A tile [heads, dim + 2] of f32.
-static LogicalResult checkSoftmax(Operation *op, Type type) {
-  auto tile = cast<TileType>(type);
-  if (tile.getShape().size() != 2 || tile.getShape()[1] < 18 || !tile.getElementType().isF32())
-    return op->emitOpError("needs an online softmax tile<heads x (dim + 2) x f32>, not ") << type;
-  return checkTile(op, type);
-}
-
 LogicalResult AttendOp::verify() {
   TileType state = getResult().getType();
   KvStreamType kv = getKv().getType();
@@ -204,14 +196,21 @@ LogicalResult AttendNewOp::verify() {
 
 LogicalResult NormalizeOp::verify() {
   TileType state = getState().getType();
-  if (failed(checkSoftmax(*this, state)) || failed(needsReplicated(*this, getState(), "the softmax")))
+  if (failed(checkSoftmax(*this, state)))
     return failure();
+  for (StateAttr s : state.getStates())
+    if (s.isPartial() || s.getDim() != 0)
+      return needsReplicated(*this, s, "the softmax");
   int64_t heads = state.getShape()[0], dim = state.getShape()[1] - 2;
   if (getResult().getType().getNumElements() != heads * dim || getLse().getType().getNumElements() != heads)
     return emitOpError("gives ") << heads * dim << " elements and " << heads << " of lse";
-  if (failed(givesReplicated(*this, getResult().getType(), "its result")))
-    return failure();
-  return givesReplicated(*this, getLse().getType(), "its lse");
+  for (TileType type : {getResult().getType(), getLse().getType()}) {
+    if (type.getStates() != state.getStates())
+      return emitOpError("gives results in the states of the softmax over every axis");
+    if (failed(checkTile(*this, type)))
+      return failure();
+  }
+  return success();
 }
 
 LogicalResult ElementwiseOp::verify() {
@@ -219,7 +218,7 @@ LogicalResult ElementwiseOp::verify() {
   if (a.getNumElements() != b.getNumElements() || a.getNumElements() != r.getNumElements())
     return emitOpError("needs operands of one shape");
   if (a.getStates() != b.getStates() || a.getStates() != r.getStates())
-    return emitOpError("needs operands and result in one state over every axis");
+    return emitOpError("needs operands and result in one state over every axis") << exchangeFor(a, b);
   for (StateAttr s : a.getStates())
     if (s.isPartial())
       return needsReplicated(*this, getA(), "its operands");
@@ -254,80 +253,4 @@ LogicalResult FoldOp::verify() {
       return emitOpError("gives the whole result to every worker of `")
              << s.getAxis().getValue() << "`, whose tile is whole; its type says " << describe(s);
   return checkTile(*this, r);
-}
-
-LogicalResult ExchangeOp::verify() {
-  TileType from = getTile().getType(), to = getResult().getType();
-  auto func = (*this)->getParentOfType<FuncOp>();
-  AxisAttr axis = func ? func.axis(getAxis()) : AxisAttr();
-  if (!axis || axis.getLevel() != Level::Cta)
-    return emitOpError("goes over a cta axis of its kernel; '")
-           << getAxis() << "' is none (the grid: kernel.finish)";
-  if (getAlgorithm() == Algorithm::Ordered || getAlgorithm() == Algorithm::Atomic)
-    return emitOpError("goes by push, butterfly or bulk over a cta axis");
-  if ((*this)->getParentOfType<FinishOp>())
-    return emitOpError("cannot stand in kernel.finish: CTAs of a cluster finish at different times");
-  std::optional<StateAttr> state = stateOver(from.getStates(), getAxis());
-  bool reduce = getKind() == ExchangeKind::Reduce;
-  if (!state || state->isPartial() != reduce)
-    return emitOpError(reduce ? "reduces a partial value over `" : "gathers a split value over `")
-           << getAxis() << "`; it is " << (state ? describe(*state) : "replicated");
-  if (from.getShape() != to.getShape() || from.getElementType() != to.getElementType() ||
-      withoutAxis(from.getStates(), getAxis()) != SmallVector<StateAttr>(to.getStates()))
-    return emitOpError("gives its operand's type without the state over `") << getAxis() << "`";
-  if (!reduce) {
-    if (state->getDim() != 0)
-      return emitOpError("gathers dimension 0");
-    for (StateAttr s : from.getStates())
-      if (s.isPartial())
-        return emitOpError("gathers a value that is ")
-               << describe(s) << " over `" << s.getAxis().getValue() << "`";
-    if (from.getStates().back() != *state)
-      return emitOpError("gathers the innermost split first: `")
-             << from.getStates().back().getAxis().getValue() << "`";
-  }
-  if (state->getKind() == StateKind::Softmax && failed(checkSoftmax(*this, from)))
-    return failure();
-  if (reduce && from.getStates().size() > 1 &&
-      llvm::any_of(to.getStates(), [](StateAttr s) { return !s.isPartial(); }))
-    return emitOpError("reduces a value that is split over another axis; gather it first");
-  if (getAlgorithm() == Algorithm::Bulk) {
-    int64_t bytes = from.getNumElements() * from.getElementBytes();
-    for (StateAttr s : from.getStates())
-      if (!s.isPartial())
-        bytes /= func.axis(s.getAxis().getValue()).getSize();
-    if (bytes % 16)
-      return emitOpError("sends parts of ") << bytes << " bytes; bulk copies need multiples of 16";
-  }
-  return checkTile(*this, to);
-}
-
-LogicalResult FinishOp::verify() {
-  auto func = (*this)->getParentOfType<FuncOp>();
-  AxisAttr axis = func ? func.axis(getAxis()) : AxisAttr();
-  TileType tile = getTile().getType();
-  if (!axis || axis.getLevel() != Level::Grid)
-    return emitOpError("goes over a grid axis of its kernel; '") << getAxis() << "' is none";
-  if (getAlgorithm() != Algorithm::Ordered && getAlgorithm() != Algorithm::Atomic)
-    return emitOpError("goes by ordered or atomic over a grid axis");
-  std::optional<StateAttr> state = stateOver(tile.getStates(), getAxis());
-  if (!state || state->getKind() != StateKind::Sum)
-    return emitOpError("reduces a partial sum over `") << getAxis() << "`";
-  if (!tile.getElementType().isF32())
-    return emitOpError("sums f32, not ") << tile.getElementType();
-  auto items = (*this)->getParentOfType<ForItemsOp>();
-  if (!items || items.getAxis() != getAxis())
-    return emitOpError("stands in the kernel.for_items over its axis");
-  for (StateAttr s : withoutAxis(tile.getStates(), getAxis()))
-    if (s.isPartial() || s.getDim() != 0)
-      return emitOpError("finishes a sum that is replicated or split(0) over `")
-             << s.getAxis().getValue() << "`; it is " << describe(s)
-             << ": insert `kernel.exchange reduce … over " << s.getAxis().getValue() << "`";
-  auto want = TileType::get(getContext(), tile.getShape(), tile.getElementType(),
-                            withoutAxis(tile.getStates(), getAxis()));
-  if (failed(checkTile(*this, tile)))
-    return failure();
-  if (getBody().getNumArguments() != 1 || getBody().getArgument(0).getType() != want)
-    return emitOpError("has one block argument, ") << want;
-  return success();
 }

@@ -149,6 +149,15 @@ def Simt_StoreOp : Simt_Op<"store", [MemoryEffects<[MemWrite]>]> {
   let arguments = (ins Simt_Word:$value, Simt_Ptr:$address);
   let assemblyFormat = "$value `,` $address attr-dict `:` type($value) `,` type($address)";
 }
+def Simt_StoreAsyncOp : Simt_Op<"store_async"> {
+  let summary = "st.async: stores 4, 8 or 16 bytes in a CTA of the cluster and completes as many on `barrier` of that CTA";
+  let description = [{
+    Needs no fence and no arrival: whoever has waited for the barrier's phase, at cluster scope, sees the bytes. Until
+    then nobody may touch them.
+  }];
+  let arguments = (ins AnyTypeOf<[I32, VectorOfLengthAndType<[2, 4], [I32]>]>:$value, Simt_Cluster:$address, Simt_Cluster:$barrier);
+  let assemblyFormat = "$value `,` $address `,` $barrier attr-dict `:` type($value)";
+}
 def Simt_LoadPtrOp : Simt_Op<"load_ptr", [MemoryEffects<[MemRead]>]> {
   let summary = "loads a global address stored in global memory (8 bytes)";
   let arguments = (ins Simt_Global:$address);

@@ -98,6 +98,8 @@ static void checkReaders(Fiber *fiber, const Cta &owner, const char *begin, uint
 
 void cfc::emu::checkInFlight(Fiber *fiber, const Cta &owner, const char *begin, size_t bytes,
                              uint32_t location, const char *what) {
+  if (!owner.incomingStores.empty())
+    checkStoresInFlight(fiber, owner, begin, bytes, location, what);
   for (const Copy *copy : owner.incoming)
     if (begin < copy->target + copy->bytes && copy->target < begin + bytes)
       fiber->launch->fail(

@@ -48,6 +48,9 @@ void cfc_emu_tensor_load(CfcFiber *, char *target, const char *map, int32_t at0,
                          uint32_t rank, char *barrier, uint32_t location);
 void cfc_emu_bulk_push(CfcFiber *, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location);
+// `value`: the bytes to store.
+void cfc_emu_store_async(CfcFiber *, char *target, const void *value, uint32_t bytes, char *barrier,
+                         uint32_t location);
 void cfc_emu_bulk_store(CfcFiber *, char *target, const char *source, uint32_t bytes, uint32_t location);
 void cfc_emu_bulk_commit(CfcFiber *, uint32_t location);
 void cfc_emu_bulk_wait(CfcFiber *, uint32_t pending, uint32_t location);

@@ -118,6 +118,7 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_tensor_map_acquire);
   CFC_DEFINE(cfc_emu_tensor_load);
   CFC_DEFINE(cfc_emu_bulk_push);
+  CFC_DEFINE(cfc_emu_store_async);
   CFC_DEFINE(cfc_emu_bulk_store);
   CFC_DEFINE(cfc_emu_bulk_commit);
   CFC_DEFINE(cfc_emu_bulk_wait);

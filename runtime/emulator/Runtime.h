@@ -63,6 +63,7 @@ struct Mbarrier {
   uint64_t phase = 0;
   uint32_t initThread, initLocation;
   bool visibleToPeers = false, visibleToCopies = false; // the initialiser has fenced
+  bool filledByPeers = false, wasFilledByPeers = false; // by async stores: in this phase, in the last one
   llvm::SmallVector<Fiber *, 8> waiters;
   ReleaseSet current, completed; // of this phase's arrivals; of earlier phases'
 };
@@ -166,6 +167,16 @@ struct Copy {
   std::vector<char> snapshot;     // the source, if it was read before completion
 };
 
+/// A store in flight that completes its bytes on an mbarrier.
+struct AsyncStore {
+  char *target;
+  Cta *targetCta;
+  Mbarrier *barrier;
+  uint32_t bytes, location;
+  bool fromPeer;
+  alignas(16) char data[16];
+};
+
 /// A plain read of a peer's shared memory.
 struct RemoteRead {
   const Fiber *reader;
@@ -185,7 +196,9 @@ struct Cta {
   std::deque<Mbarrier> barriers;
   NamedBarrier named[16];
   std::unique_ptr<Overlay> overlay;
-  std::vector<Copy *> incoming;  // copies that will write its shared memory
+  std::vector<Copy *> incoming; // copies that will write its shared memory
+  llvm::DenseMap<uint32_t, llvm::SmallVector<AsyncStore *, 1>>
+      incomingStores;            // async ones, by granule of 16 bytes
   unsigned outgoing = 0;         // copies that read it
   unsigned incomingRecords = 0;  // stores of peers that have not landed
   std::vector<uint32_t> writers; // per 4 bytes: who wrote it last by a plain store, and when
@@ -213,9 +226,9 @@ struct Cluster {
 };
 
 struct Event {
-  enum Kind : uint8_t { ReadSource, Complete, Land } kind;
+  enum Kind : uint8_t { ReadSource, Complete, Land, LandAsync } kind;
   uint64_t due, order; // ties in the order of creation
-  void *what;          // Copy or Chunk
+  void *what;          // Copy, Chunk or AsyncStore
   bool operator<(const Event &other) const {
     return due != other.due ? due > other.due : order > other.order;
   }
@@ -291,6 +304,7 @@ struct Launch {
   void completeTx(Mbarrier &barrier, uint32_t bytes, uint32_t location);
   void readSource(Copy &copy);
   void complete(Copy &copy);
+  void land(AsyncStore &store); // AsyncStores.cpp
 
   const Kernel &kernel;
   const LocationTable &locations;
@@ -366,9 +380,12 @@ inline void checkShared(Fiber *fiber, const void *address, size_t bytes, unsigne
 /// The CTA of the cluster in whose shared memory the bytes lie.
 Cta *checkCluster(Fiber *fiber, const void *address, size_t bytes, unsigned align, uint32_t location,
                   const char *what);
-/// Fails if a bulk copy in flight will write the bytes of `owner`'s shared memory (Copies.cpp).
+/// Fails if a bulk copy or an async store in flight will write the bytes of `owner`'s shared memory
+/// (Copies.cpp, AsyncStores.cpp).
 void checkInFlight(Fiber *fiber, const Cta &owner, const char *begin, size_t bytes, uint32_t location,
                    const char *what);
+void checkStoresInFlight(Fiber *fiber, const Cta &owner, const char *begin, size_t bytes, uint32_t location,
+                         const char *what);
 /// Checks and issues a copy into the CTA's own shared memory that completes on the mbarrier at `barrier`
 /// (Copies.cpp). `copy` has a kind, a location, a size, a target and a source.
 void issueLoad(Fiber *fiber, Copy copy, char *barrier);

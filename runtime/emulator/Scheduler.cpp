@@ -60,6 +60,8 @@ Launch::~Launch() {
   for (; !events.empty(); events.pop())
     if (events.top().kind == Event::Complete)
       delete static_cast<Copy *>(events.top().what);
+    else if (events.top().kind == Event::LandAsync)
+      delete static_cast<AsyncStore *>(events.top().what);
   for (auto &slot : slots)
     munmap(slot->arena, slot->arenaBytes);
   returnStacks(stacks);
@@ -158,6 +160,7 @@ static void startCta(Cta &cta, unsigned number) {
   std::fill(cta.written.begin(), cta.written.end(), 0);
   std::fill(cta.reads.begin(), cta.reads.end(), ReadTag());
   cta.remoteReads.clear();
+  cta.incomingStores.clear();
   cta.events = cta.lastClusterRelease = 1;
   cta.counts.fill(0);
   poison(cta.shared, kernel.sharedBytes);
@@ -276,6 +279,9 @@ void Launch::runDueEvents() {
       break;
     case Event::Land:
       land(*static_cast<Chunk *>(event.what));
+      break;
+    case Event::LandAsync:
+      land(*static_cast<AsyncStore *>(event.what));
       break;
     }
   }

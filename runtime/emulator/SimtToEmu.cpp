@@ -67,6 +67,7 @@ private:
   LogicalResult lowerLoad(simt::LoadOp op);
   LogicalResult lowerStore(simt::StoreOp op);
   LogicalResult lowerAtomic(simt::AtomicOp op);
+  LogicalResult lowerStoreAsync(simt::StoreAsyncOp op);
   LogicalResult lowerTensorLoad(simt::TensorLoadOp op);
   LogicalResult lowerLdmatrix(simt::LdmatrixOp op);
   LogicalResult lowerMma(simt::MmaOp op);
@@ -195,6 +196,14 @@ LogicalResult KernelLowering::lowerAtomic(simt::AtomicOp atomic) {
   return replace(bits(old, type));
 }
 
+LogicalResult KernelLowering::lowerStoreAsync(simt::StoreAsyncOp store) {
+  FailureOr<unsigned> bytes = accessBytes(store, store.getValue().getType());
+  if (failed(bytes))
+    return failure();
+  LLVM::StoreOp::create(b, loc, store.getValue(), scratch);
+  return replaceByCall("store_async", {store.getAddress(), scratch, constant(*bytes), store.getBarrier()});
+}
+
 LogicalResult KernelLowering::lowerTensorLoad(simt::TensorLoadOp load) {
   SmallVector<Value> operands = {load.getDst(), load.getMap()};
   llvm::append_range(operands, load.getCoordinates());
@@ -208,6 +217,7 @@ LogicalResult KernelLowering::lowerMemory(Operation *) {
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](simt::LoadOp load) { return lowerLoad(load); })
       .Case([&](simt::StoreOp store) { return lowerStore(store); })
+      .Case([&](simt::StoreAsyncOp store) { return lowerStoreAsync(store); })
       .Case([&](simt::AtomicOp atomic) { return lowerAtomic(atomic); })
       .Case([&](simt::LoadPtrOp load) {
         Value where = call("load_global", ptr, {load.getAddress(), constant(8)});

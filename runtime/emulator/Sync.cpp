@@ -200,6 +200,7 @@ static void checkPhase(Launch &launch, Mbarrier &barrier) {
   launch.progress();
   ++barrier.phase;
   barrier.pending = barrier.count;
+  barrier.wasFilledByPeers = std::exchange(barrier.filledByPeers, false);
   launch.bound(barrier.completed);
   barrier.completed.append(barrier.current.begin(), barrier.current.end());
   barrier.current.clear();
@@ -289,6 +290,13 @@ void cfc_emu_mbarrier_wait(Fiber *fiber, char *address, uint32_t parity, uint32_
     barrier->waiters.push_back(fiber);
     launch.block(fiber, WaitKind::Mbarrier, location);
   }
+  if (barrier->wasFilledByPeers && Scope(scope) < Scope::Cluster)
+    launch.fail(
+        fiber, FindingKind::Usage, location,
+        fmt::format(
+            "a wait of cta scope for what a peer has stored asynchronously; the mbarrier at shared byte "
+            "{} needs one of cluster scope",
+            barrier->offset));
   launch.acquire(fiber, barrier->completed, Scope(scope));
 }
 
@@ -298,6 +306,10 @@ static void checkLeftovers(Launch &launch, Cta &cta) {
     launch.fail(&cta, FindingKind::UnfinishedAtExit, cta.incoming.front()->location,
                 fmt::format("CTA {} exits while {} bulk copies into its shared memory are in flight",
                             cta.rank, cta.incoming.size()));
+  if (!cta.incomingStores.empty())
+    launch.fail(
+        &cta, FindingKind::UnfinishedAtExit, cta.incomingStores.begin()->second.front()->location,
+        fmt::format("CTA {} exits while async stores into its shared memory are in flight", cta.rank));
   if (cta.outgoing)
     launch.fail(&cta, FindingKind::UnfinishedAtExit, ~0u,
                 fmt::format("CTA {} exits while {} bulk copies from its shared memory are in flight",

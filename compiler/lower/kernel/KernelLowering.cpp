@@ -192,7 +192,8 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
                         if (usesBulkExchange(op)) // its buffers were read here, and copies write them next
                           b.create<simt::FenceProxyAsyncOp>();
                         sync();
-                        tellPeersOfUse(op.getBody().front());
+                        Value next = b.add(i, step);
+                        tellPeersOfUse(op.getBody().front(), b.lt(next, func.axis(op.getAxis()).getSize()));
                         return {ring.slot, ring.phase, b.add(round, 1)};
                       });
   ring = {end[0], end[1]};

@@ -47,6 +47,8 @@ private:
   int64_t rankStride(llvm::StringRef axis);
   /// First element of this CTA's part of a value split along dimension 0.
   Value partOffset(TileType type);
+  /// Index in the whole value of element `local` of this CTA's part.
+  Value wholeIndex(TileType type, Value local);
   /// True on the CTAs that act for a value: coordinate 0 on every cta axis that it is not split over.
   Value actsFor(TileType type);
   Value item(Value kernelItem) { return kernelItem ? items.lookup(kernelItem) : b.i32(0); }
@@ -122,20 +124,36 @@ private:
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
 
-  //===-- LowerExchange.cpp, LowerFinish.cpp ---------------------------------------------===//
+  //===-- LowerExchange.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerExchange(ExchangeOp op);
-  void pushGather(ExchangeOp op);
-  void bulkExchange(ExchangeOp op);
-  void butterflyGather(ExchangeOp op);
-  void pushReduce(ExchangeOp op);
-  void butterflyReduce(ExchangeOp op);
+  void pushBlocks(ExchangeOp op);
+  void bulkBlocks(ExchangeOp op);
   void waitForPeersToFinish(ExchangeOp op);
-  void tellPeersOfUse(mlir::Block &body);
-  void arriveAtPeers(ExchangeOp op, int64_t barrier);
-  void arriveAtPartner(ExchangeOp op, int64_t round);
-  void copyToPeers(ExchangeOp op, Value from, Value to, int64_t bytes, llvm::ArrayRef<int64_t> peers);
+  void tellPeersOfUse(mlir::Block &body, Value more);
+  void arriveAtPeer(ExchangeOp op, int64_t barrier, Value x);
+  /// Runs `send` in the warps that store `bytes` by words, and `arrive` in each of them behind its lanes'
+  /// stores.
+  void inSenders(const ExchangeBuffers &e, int64_t bytes, llvm::function_ref<void()> send,
+                 llvm::function_ref<void()> arrive);
   void waitRound(ExchangeOp op, int64_t round);
-  void mergePayloads(ExchangeOp op, llvm::ArrayRef<Value> bases, Value result);
+  Value peerAddress(ExchangeOp op, Value at, Value x);
+  Value placeOfBlock(ExchangeOp op);
+  void sendWord(ExchangeOp op, Value i, int64_t first, llvm::ArrayRef<Value> targets,
+                llvm::ArrayRef<Value> barriers);
+  void copyBlock(ExchangeOp op, Value worker, Value to, int64_t stride);
+
+  //===-- LowerExchangeButterfly.cpp ---------------------------------------------------===//
+  void butterflyGather(ExchangeOp op);
+  void butterflyReduce(ExchangeOp op);
+  void butterflyReduceScatter(ExchangeOp op);
+  void sendToPartner(ExchangeOp op, int64_t round, int64_t bytes, llvm::function_ref<Value(Value)> from,
+                     Value to);
+
+  //===-- LowerExchangeMerge.cpp -------------------------------------------------------===//
+  void mergeReceived(ExchangeOp op);
+  void mergePayloads(ExchangeOp op, llvm::ArrayRef<Value> bases, Value result, int64_t elements);
+
+  //===-- LowerFinish.cpp --------------------------------------------------------------===//
   llvm::LogicalResult lowerFinish(FinishOp op);
   void mergePartials(FinishOp op, Value rows, int64_t local);
 
@@ -178,8 +196,7 @@ SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir:
 void storeState(SimtBuilder &b, SoftmaxState s, mlir::Value base, mlir::Value head, mlir::Value d,
                 int64_t dim);
 
-/// Widest word (16, 8, 4, 2 or 1 bytes) that divides `bytes`, and the type that moves it.
-int64_t wordFor(int64_t bytes);
+/// The type that moves a word of `bytes` bytes.
 mlir::Type wordType(mlir::OpBuilder &b, int64_t bytes);
 
 /// Merges `n` leaves by the left-balanced binary tree.

@@ -320,7 +320,7 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
 
 LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
   TileType type = op.getState().getType();
-  int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
+  int64_t dim = type.getShape()[1] - 2, heads = localElements(func, type) / (dim + 2);
   Value from = bufferOf(op.getState());
   forEach(heads * dim, [&](Value i) {
     SoftmaxState s = loadState(b, from, b.div(i, dim), b.rem(i, dim), dim);

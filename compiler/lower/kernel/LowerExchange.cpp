@@ -1,36 +1,53 @@
 //===- LowerExchange.cpp - Exchanges over an axis of a cluster -----------------------===//
 //
-// Payloads are pushed into the peers' shared memory; an mbarrier of each CTA
-// counts what has arrived. Peers on an axis are named by xor: x = 1 … N - 1.
-// In a loop the buffers are used again, so a CTA pushes only once its peers
-// have said that they are done with the last round.
+// Blocks are pushed into the peers' shared memory; an mbarrier of each CTA
+// counts what has arrived. Peers on an axis are named by xor: x = 0 … N - 1,
+// where 0 is this CTA. In a loop the buffers are used again, so a CTA pushes
+// only once its peers have said that they are done with the last round.
+//
+// The way from the first store to the last wait is kept short: each warp that
+// has something to send arrives for itself, so warps do not wait for each other
+// before, and a small payload is one warp's.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
+#include "llvm/ADT/SmallSet.h"
 
 using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
+static simt::PtrType clusterPtr(SimtBuilder &b) {
+  return simt::PtrType::get(b.getContext(), simt::Space::Cluster);
+}
+
 LogicalResult KernelLowering::lowerExchange(ExchangeOp op) {
-  const ExchangeBuffers &e = layout.exchange(op);
-  if (e.workers == 1)
+  if (layout.exchange(op).workers == 1)
     return success(); // its result is its operand's buffer
-  waitForPeersToFinish(op);
-  bool reduce = op.getKind() == ExchangeKind::Reduce;
   switch (op.getAlgorithm()) {
   case Algorithm::Butterfly:
-    reduce ? butterflyReduce(op) : butterflyGather(op);
+    waitForPeersToFinish(op);
+    op.getKind() == ExchangeKind::Gather   ? butterflyGather(op)
+    : op.getKind() == ExchangeKind::Reduce ? butterflyReduce(op)
+                                           : butterflyReduceScatter(op);
     break;
   case Algorithm::Bulk:
-    bulkExchange(op);
+    waitForPeersToFinish(op);
+    bulkBlocks(op);
     break;
   default:
-    reduce ? pushReduce(op) : pushGather(op);
+    pushBlocks(op);
   }
+  // What was not merged came behind the barrier on which every thread has waited, this CTA's part too.
+  if (!op.merges())
+    return success();
+  if (op.getAlgorithm() != Algorithm::Butterfly)
+    mergeReceived(op);
   sync();
   return success();
 }
+
+//===-- Barriers -------------------------------------------------------------------===//
 
 void KernelLowering::waitForPeersToFinish(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
@@ -41,21 +58,25 @@ void KernelLowering::waitForPeersToFinish(ExchangeOp op) {
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cluster, b.offset(shared, e.empty), parity);
 }
 
-void KernelLowering::tellPeersOfUse(Block &body) {
+/// At the end of a round that is not the last, behind a barrier of the consumers: peers may push again.
+void KernelLowering::tellPeersOfUse(Block &body, Value more) {
+  llvm::SmallSet<int64_t, 4> told;
   body.walk([&](ExchangeOp op) {
-    if (layout.exchange(op).empty >= 0)
-      arriveAtPeers(op, layout.exchange(op).empty);
+    const ExchangeBuffers &e = layout.exchange(op);
+    if (e.empty < 0 || !told.insert(e.empty).second)
+      return;
+    Value isPeer = b.andI(b.ge(tid, 1), b.lt(tid, e.workers));
+    b.ifThen(b.andI(more, isPeer), [&] { arriveAtPeer(op, e.empty, tid); });
   });
 }
 
-/// Thread x (1 … N - 1) arrives at peer x: what the CTA wrote before is released to it.
-void KernelLowering::arriveAtPeers(ExchangeOp op, int64_t barrier) {
-  int64_t n = layout.exchange(op).workers;
-  b.ifThen(b.andI(b.ge(tid, 1), b.lt(tid, n)), [&] {
-    Value peer = b.create<simt::MapRankOp>(simt::PtrType::get(b.getContext(), simt::Space::Cluster),
-                                           b.offset(shared, barrier), peerRank(op.getAxis(), tid));
-    b.create<simt::MbarrierArriveOp>(simt::Scope::Cluster, peer);
-  });
+Value KernelLowering::peerAddress(ExchangeOp op, Value at, Value x) {
+  return b.create<simt::MapRankOp>(clusterPtr(b), at, peerRank(op.getAxis(), x));
+}
+
+/// What the thread, and the warp before its last syncwarp, wrote is released to peer x.
+void KernelLowering::arriveAtPeer(ExchangeOp op, int64_t barrier, Value x) {
+  b.create<simt::MbarrierArriveOp>(simt::Scope::Cluster, peerAddress(op, b.offset(shared, barrier), x));
 }
 
 void KernelLowering::waitRound(ExchangeOp op, int64_t r) {
@@ -63,148 +84,125 @@ void KernelLowering::waitRound(ExchangeOp op, int64_t r) {
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cluster, barrier, b.andI(round, 1));
 }
 
-/// Copies `bytes` from `from` here to `to` of this CTA and of the peers x in `peers` (0: this CTA).
-void KernelLowering::copyToPeers(ExchangeOp op, Value from, Value to, int64_t bytes,
-                                 ArrayRef<int64_t> peers) {
-  int64_t word = wordFor(bytes);
-  auto cluster = simt::PtrType::get(b.getContext(), simt::Space::Cluster);
-  SmallVector<Value> bases;
-  for (int64_t x : peers)
-    bases.push_back(x ? b.create<simt::MapRankOp>(cluster, to, peerRank(op.getAxis(), b.i32(x))).getResult()
-                      : to);
-  forEach(bytes / word, [&](Value i) {
-    Value at = b.mul(i, word);
-    Value data = b.load(wordType(b, word), b.offset(from, at));
-    for (Value base : bases)
-      b.store(data, b.offset(base, at));
-  });
+void KernelLowering::inSenders(const ExchangeBuffers &e, int64_t bytes, function_ref<void()> send,
+                               function_ref<void()> arrive) {
+  int64_t senders = e.senders(warps, bytes);
+  auto run = [&] {
+    send();
+    if (!arrive)
+      return;
+    b.create<simt::SyncWarpOp>();
+    arrive();
+  };
+  if (senders == warps)
+    run();
+  else
+    b.ifThen(b.lt(warp, senders), run);
 }
 
-void KernelLowering::pushGather(ExchangeOp op) {
-  int64_t n = layout.exchange(op).workers;
-  int64_t bytes = localElements(func, op.getTile().getType()) * op.getTile().getType().getElementBytes();
-  Value to = b.offset(bufferOf(op.getResult()), b.mul(coordinate(op.getAxis()), bytes));
-  copyToPeers(op, bufferOf(op.getTile()), to, bytes, llvm::to_vector(llvm::seq<int64_t>(0, n)));
-  sync();
-  arriveAtPeers(op, layout.exchange(op).full[0]);
+//===-- Push and async -----------------------------------------------------------------===//
+
+/// Where this worker's block lies in its own CTA, and in every peer.
+Value KernelLowering::placeOfBlock(ExchangeOp op) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  Value base = op.merges() ? b.offset(shared, e.receive) : bufferOf(op.getResult());
+  return b.offset(base, b.mul(coordinate(op.getAxis()), e.slot));
+}
+
+/// Stores word `i` of the block for worker (me xor x) at `targets[x - first]`, for all x from `first` on;
+/// with `barriers` by stores that count there.
+void KernelLowering::sendWord(ExchangeOp op, Value i, int64_t first, ArrayRef<Value> targets,
+                              ArrayRef<Value> barriers) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  int64_t words = e.rowBytes / e.word;
+  Value row = e.rows == 1 ? b.i32(0) : b.div(i, words);
+  Value column = b.mul(e.rows == 1 ? i : b.rem(i, words), e.word);
+  Value from = b.offset(bufferOf(op.getTile()), b.add(b.mul(row, e.sourceStride), column));
+  Value at = b.add(b.mul(row, e.targetStride), column);
+  auto load = [&](Value address) { return b.load(wordType(b, e.word), address); };
+  Values data; // all loads ahead of the stores
+  for (size_t k = 0; k < (e.peerOffset ? targets.size() : 1); ++k) {
+    Value worker = b.xorI(coordinate(op.getAxis()), first + k);
+    data.push_back(load(e.peerOffset ? b.offset(from, b.mul(worker, e.peerOffset)) : from));
+  }
+  for (auto [k, target] : llvm::enumerate(targets)) {
+    Value word = data[e.peerOffset ? k : 0], address = b.offset(target, at);
+    if (barriers.empty())
+      b.store(word, address);
+    else
+      b.create<simt::StoreAsyncOp>(word, address, barriers[k]);
+  }
+}
+
+/// Each word goes to all peers; where nothing is merged also to its place here.
+void KernelLowering::pushBlocks(ExchangeOp op) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  bool async = op.getAlgorithm() == Algorithm::Async;
+  int64_t first = op.merges() ? 1 : 0;
+  Value place = placeOfBlock(op), barrier = b.offset(shared, e.full[0]);
+  if (async)
+    b.ifThen(b.eq(tid, 0),
+             [&] { b.create<simt::MbarrierExpectOp>(barrier, b.i32((e.workers - first) * e.blockBytes())); });
+  auto send = [&] {
+    waitForPeersToFinish(op);
+    Values targets, barriers;
+    for (int64_t x = first; x < e.workers; ++x) {
+      targets.push_back(x || async ? peerAddress(op, place, b.i32(x)) : place);
+      if (async)
+        barriers.push_back(peerAddress(op, barrier, b.i32(x)));
+    }
+    forEach(e.blockBytes() / e.word, [&](Value i) { sendWord(op, i, first, targets, barriers); });
+  };
+  auto arrive = [&] {
+    b.ifThen(b.andI(b.ge(lane, first), b.lt(lane, e.workers)), [&] { arriveAtPeer(op, e.full[0], lane); });
+  };
+  if (async)
+    inSenders(e, e.blockBytes(), send, nullptr);
+  else
+    inSenders(e, e.blockBytes(), send, arrive);
   waitRound(op, 0);
 }
 
-/// After round r a CTA holds the parts of the 2^(r+1) CTAs that share its higher coordinate bits.
-void KernelLowering::butterflyGather(ExchangeOp op) {
-  const ExchangeBuffers &e = layout.exchange(op);
-  int64_t bytes = localElements(func, op.getTile().getType()) * op.getTile().getType().getElementBytes();
-  Value result = bufferOf(op.getResult()), me = coordinate(op.getAxis());
-  copyToPeers(op, bufferOf(op.getTile()), b.offset(result, b.mul(me, bytes)), bytes, {0});
-  for (int64_t r = 0; r < e.rounds; ++r) {
-    sync();
-    Value first = b.mul(b.andI(me, ~((int64_t(1) << r) - 1)), bytes);
-    Value held = b.offset(result, first);
-    copyToPeers(op, held, held, bytes << r, {int64_t(1) << r});
-    arriveAtPartner(op, r);
-    waitRound(op, r);
-  }
-}
+//===-- Bulk ---------------------------------------------------------------------------===//
 
-/// All consumers have pushed: one thread arrives at the partner of round `r`.
-void KernelLowering::arriveAtPartner(ExchangeOp op, int64_t r) {
-  sync();
-  b.ifThen(b.eq(tid, 0), [&] {
-    Value peer = b.create<simt::MapRankOp>(simt::PtrType::get(b.getContext(), simt::Space::Cluster),
-                                           b.offset(shared, layout.exchange(op).full[r]),
-                                           peerRank(op.getAxis(), b.i32(int64_t(1) << r)));
-    b.create<simt::MbarrierArriveOp>(simt::Scope::Cluster, peer);
+/// Copies the block for `worker` to `to`, its rows `stride` bytes apart.
+void KernelLowering::copyBlock(ExchangeOp op, Value worker, Value to, int64_t stride) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  int64_t words = e.rowBytes / e.word;
+  Value from = b.offset(bufferOf(op.getTile()), b.mul(worker, e.peerOffset));
+  forEach(e.blockBytes() / e.word, [&](Value i) {
+    Value row = e.rows == 1 ? b.i32(0) : b.div(i, words);
+    Value column = b.mul(e.rows == 1 ? i : b.rem(i, words), e.word);
+    Value data = b.load(wordType(b, e.word), b.offset(from, b.add(b.mul(row, e.sourceStride), column)));
+    b.store(data, b.offset(to, b.add(b.mul(row, stride), column)));
   });
 }
 
-/// Payloads at `bases`, in the order of their workers, merged into `result`.
-void KernelLowering::mergePayloads(ExchangeOp op, ArrayRef<Value> bases, Value result) {
-  TileType type = op.getTile().getType();
-  StateKind kind = stateOver(type.getStates(), op.getAxis())->getKind();
-  int64_t n = bases.size();
-  if (kind == StateKind::Softmax) {
-    int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
-    forEach(heads * dim, [&](Value i) {
-      Value head = b.div(i, dim), d = b.rem(i, dim);
-      SoftmaxState s = mergeTree<SoftmaxState>(
-          n, [&](int64_t w) { return loadState(b, bases[w], head, d, dim); },
-          [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
-      storeState(b, s, result, head, d, dim);
-    });
-    return;
-  }
-  int64_t bytes = type.getElementBytes();
-  forEach(localElements(func, type), [&](Value i) {
-    Value at = b.mul(i, bytes);
-    Value sum = mergeTree<Value>(
-        n, [&](int64_t w) { return b.toF32(b.load(type.getElementType(), b.offset(bases[w], at))); },
-        [&](Value x, Value y) { return kind == StateKind::Max ? b.fmax(x, y) : b.fadd(x, y); });
-    b.store(b.fromF32(sum, type.getElementType()), b.offset(result, at));
-  });
-}
-
-/// Where payload of worker `w` lies in the receive buffer.
-static int64_t receiveStride(int64_t payload) { return llvm::alignTo(payload, 16); }
-
-void KernelLowering::pushReduce(ExchangeOp op) {
+/// One round of bulk copies. They read what is written again only when all peers have got it: this worker's
+/// own place in the result or among the payloads, or a staging buffer where each peer gets another block.
+void KernelLowering::bulkBlocks(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
-  int64_t bytes = localElements(func, op.getTile().getType()) * op.getTile().getType().getElementBytes();
-  int64_t stride = receiveStride(bytes);
-  Value receive = b.offset(shared, e.receive);
-  Value mine = b.offset(receive, b.mul(coordinate(op.getAxis()), stride));
-  copyToPeers(op, bufferOf(op.getTile()), mine, bytes, llvm::to_vector(llvm::seq<int64_t>(0, e.workers)));
-  sync();
-  arriveAtPeers(op, e.full[0]);
-  waitRound(op, 0);
-  SmallVector<Value> bases;
-  for (int64_t w = 0; w < e.workers; ++w)
-    bases.push_back(b.offset(receive, w * stride));
-  mergePayloads(op, bases, bufferOf(op.getResult()));
-}
-
-void KernelLowering::butterflyReduce(ExchangeOp op) {
-  const ExchangeBuffers &e = layout.exchange(op);
-  int64_t bytes = localElements(func, op.getTile().getType()) * op.getTile().getType().getElementBytes();
-  Value current = bufferOf(op.getTile());
-  for (int64_t r = 0; r < e.rounds; ++r) {
-    Value receive = b.offset(shared, e.receive + r * receiveStride(bytes));
-    Value next = b.offset(shared, e.steps[r]);
-    copyToPeers(op, current, receive, bytes, {int64_t(1) << r});
-    arriveAtPartner(op, r);
-    waitRound(op, r);
-    // Merges are symmetric, so both partners get the same bits.
-    mergePayloads(op, {current, receive}, next);
-    if (r + 1 < e.rounds)
-      sync();
-    current = next;
-  }
-}
-
-/// One round of bulk copies. They read a staging buffer, which is written again only when all have arrived.
-void KernelLowering::bulkExchange(ExchangeOp op) {
-  const ExchangeBuffers &e = layout.exchange(op);
-  bool reduce = op.getKind() == ExchangeKind::Reduce;
-  int64_t bytes = localElements(func, op.getTile().getType()) * op.getTile().getType().getElementBytes();
-  Value base = reduce ? b.offset(shared, e.receive) : bufferOf(op.getResult());
-  Value mine = b.offset(base, b.mul(coordinate(op.getAxis()), bytes));
-  Value staging = b.offset(shared, e.staging), barrier = b.offset(shared, e.full[0]);
-  copyToPeers(op, bufferOf(op.getTile()), staging, bytes, {0});
-  copyToPeers(op, bufferOf(op.getTile()), mine, bytes, {0});
+  Value place = placeOfBlock(op), barrier = b.offset(shared, e.full[0]), me = coordinate(op.getAxis());
+  copyBlock(op, me, place, e.targetStride);
+  if (e.staging >= 0)
+    for (int64_t x = 1; x < e.workers; ++x) {
+      Value worker = b.xorI(me, x);
+      copyBlock(op, worker, b.offset(b.offset(shared, e.staging), b.mul(worker, e.blockBytes())), e.rowBytes);
+    }
   b.create<simt::FenceProxyAsyncOp>();
   sync();
-  b.ifThen(b.eq(tid, 0), [&] { b.create<simt::MbarrierExpectOp>(barrier, b.i32((e.workers - 1) * bytes)); });
-  auto cluster = simt::PtrType::get(b.getContext(), simt::Space::Cluster);
-  b.ifThen(b.andI(b.ge(tid, 1), b.lt(tid, e.workers)), [&] {
-    Value peer = peerRank(op.getAxis(), tid);
-    Value to = b.create<simt::MapRankOp>(cluster, mine, peer);
-    Value done = b.create<simt::MapRankOp>(cluster, barrier, peer);
-    b.create<simt::BulkPushOp>(to, staging, b.i32(bytes), done);
+  b.ifThen(b.eq(tid, 0),
+           [&] { b.create<simt::MbarrierExpectOp>(barrier, b.i32((e.workers - 1) * e.blockBytes())); });
+  int64_t runs = e.targetStride == e.rowBytes ? 1 : e.rows, bytes = e.blockBytes() / runs;
+  forEach((e.workers - 1) * runs, [&](Value i) {
+    Value x = b.add(b.div(i, runs), 1), row = b.rem(i, runs), target = b.mul(row, e.targetStride);
+    Value from = b.offset(place, target);
+    if (e.staging >= 0) {
+      Value block = b.add(b.mul(b.xorI(me, x), e.blockBytes()), b.mul(row, bytes));
+      from = b.offset(b.offset(shared, e.staging), block);
+    }
+    b.create<simt::BulkPushOp>(b.offset(peerAddress(op, place, x), target), from, b.i32(bytes),
+                               peerAddress(op, barrier, x));
   });
   waitRound(op, 0);
-  if (!reduce)
-    return;
-  SmallVector<Value> bases;
-  for (int64_t w = 0; w < e.workers; ++w)
-    bases.push_back(b.offset(base, w * bytes));
-  mergePayloads(op, bases, bufferOf(op.getResult()));
 }

@@ -5,30 +5,52 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-int64_t cfc::kernel::wordFor(int64_t bytes) {
-  for (int64_t word : {16, 8, 4, 2})
-    if (bytes % word == 0)
-      return word;
-  return 1;
-}
-
 Type cfc::kernel::wordType(OpBuilder &b, int64_t bytes) {
   if (bytes >= 8)
     return VectorType::get({bytes / 4}, b.getI32Type());
   return b.getIntegerType(bytes * 8);
 }
 
+/// Whether what a CTA holds of a value is one run of its elements.
+static bool isRun(TileType type) {
+  return llvm::all_of(type.getStates(), [](StateAttr s) { return s.isPartial() || s.getDim() == 0; });
+}
+
+Value KernelLowering::wholeIndex(TileType type, Value local) {
+  if (isRun(type))
+    return b.add(partOffset(type), local);
+  SmallVector<int64_t> extents(type.getShape());
+  Values starts(extents.size(), b.i32(0));
+  for (StateAttr s : type.getStates()) {
+    if (s.isPartial())
+      continue;
+    StringRef axis = s.getAxis().getValue();
+    int64_t &extent = extents[s.getDim()];
+    extent /= func.axis(axis).getSize();
+    starts[s.getDim()] = b.add(starts[s.getDim()], b.mul(coordinate(axis), extent));
+  }
+  Value index = b.i32(0);
+  int64_t stride = 1;
+  for (int64_t dim = extents.size() - 1; dim >= 0; --dim) {
+    Value at = dim ? b.rem(local, extents[dim]) : local;
+    local = b.div(local, extents[dim]);
+    index = b.add(index, b.mul(b.add(starts[dim], at), stride));
+    stride *= type.getShape()[dim];
+  }
+  return index;
+}
+
 LogicalResult KernelLowering::lowerRead(ReadOp op) {
   TileType type = op.getResult().getType();
   auto source = cast<MemRefType>(op.getMemory().getType());
   int64_t n = localElements(func, type), whole = type.getNumElements(), bytes = type.getElementBytes();
-  Value first = b.add(b.mul(item(op.getItem()), whole), partOffset(type));
+  Value begin = b.mul(item(op.getItem()), whole), first = b.add(begin, partOffset(type));
   Value from = memory.lookup(op.getMemory());
   int64_t items = 1;
   if (op.getItem())
     items = func.axis(op->getParentOfType<ForItemsOp>().getAxis()).getSize();
   bool inside = items * whole <= source.getNumElements();
-  if (inside && source.getElementType() == type.getElementType()) {
+  if (inside && isRun(type) && source.getElementType() == type.getElementType()) {
     int64_t word = wordFor(n * bytes); // whole is a multiple of n
     Value base = b.offset(from, b.mul(b.wide(first), bytes)), to = bufferOf(op.getResult());
     forEach(n * bytes / word, [&](Value i) {
@@ -38,7 +60,7 @@ LogicalResult KernelLowering::lowerRead(ReadOp op) {
   } else {
     int64_t sourceBytes = source.getElementTypeBitWidth() / 8;
     forEach(n, [&](Value i) {
-      Value index = b.add(first, i);
+      Value index = b.add(begin, wholeIndex(type, i));
       auto value = [&]() -> Values {
         Value at = b.offset(from, b.mul(b.wide(index), sourceBytes));
         return {b.toF32(b.load(source.getElementType(), at))};
@@ -57,7 +79,7 @@ LogicalResult KernelLowering::lowerWrite(WriteOp op) {
   TileType type = op.getTile().getType();
   auto target = cast<MemRefType>(op.getMemory().getType());
   int64_t n = localElements(func, type), whole = type.getNumElements();
-  Value first = b.add(b.mul(item(op.getItem()), whole), partOffset(type));
+  Value begin = b.mul(item(op.getItem()), whole);
   Value to = memory.lookup(op.getMemory());
   int64_t targetBytes = target.getElementTypeBitWidth() / 8;
   Value acts = actsFor(type);
@@ -66,7 +88,7 @@ LogicalResult KernelLowering::lowerWrite(WriteOp op) {
     acts = b.andI(acts, b.eq(b.create<simt::ClusterIdOp>(b.getI32Type()), 0));
   b.ifThen(acts, [&] {
     forEach(n, [&](Value i) {
-      Value index = b.add(first, i);
+      Value index = b.add(begin, wholeIndex(type, i));
       auto put = [&] {
         Value x = b.fromF32(loadElement(op.getTile(), i), target.getElementType());
         b.store(x, b.offset(to, b.mul(b.wide(index), targetBytes)));

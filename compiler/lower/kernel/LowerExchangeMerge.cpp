@@ -1,0 +1,61 @@
+//===- LowerExchangeMerge.cpp - Merging the payloads of an exchange --------------------===//
+//
+// In f32, by the left-balanced tree over the workers in order.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/kernel/KernelLowering.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::kernel;
+
+/// The peers' payloads from the receive buffer; this CTA's own is still in its tile, unless bulk copies read
+/// it from the receive buffer.
+void KernelLowering::mergeReceived(ExchangeOp op) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  Value me = coordinate(op.getAxis());
+  Value own = b.add(b.i32(layout.tile(op.getTile())), b.mul(me, e.peerOffset));
+  Values bases;
+  for (int64_t w = 0; w < e.workers; ++w) {
+    Value at = b.i32(e.receive + w * e.slot);
+    if (op.getAlgorithm() != Algorithm::Bulk)
+      at = b.select(b.eq(me, w), own, at);
+    bases.push_back(b.offset(shared, at));
+  }
+  mergePayloads(op, bases, bufferOf(op.getResult()), localElements(func, op.getResult().getType()));
+}
+
+/// Merges `elements` elements at each of `bases`, in the order of their workers, into `result`.
+void KernelLowering::mergePayloads(ExchangeOp op, ArrayRef<Value> bases, Value result, int64_t elements) {
+  TileType type = op.getTile().getType();
+  StateKind kind = stateOver(type.getStates(), op.getAxis())->getKind();
+  int64_t n = bases.size();
+  if (kind == StateKind::Softmax) {
+    int64_t dim = type.getShape()[1] - 2, heads = elements / (dim + 2);
+    forEach(heads * dim, [&](Value i) {
+      Value head = b.div(i, dim), d = b.rem(i, dim);
+      SoftmaxState s = mergeTree<SoftmaxState>(
+          n, [&](int64_t w) { return loadState(b, bases[w], head, d, dim); },
+          [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
+      storeState(b, s, result, head, d, dim);
+    });
+    return;
+  }
+  auto merge = [&](Value x, Value y) { return kind == StateKind::Max ? b.fmax(x, y) : b.fadd(x, y); };
+  Type element = type.getElementType();
+  if (element.isF32()) { // as many at a time as one load moves
+    int64_t width = wordFor(elements * 4) / 4;
+    Type word = width == 1 ? element : Type(VectorType::get({width}, element));
+    forEach(elements / width, [&](Value i) {
+      Value at = b.mul(i, 4 * width);
+      auto leaf = [&](int64_t w) { return b.load(word, b.offset(bases[w], at)); };
+      b.store(mergeTree<Value>(n, leaf, merge), b.offset(result, at));
+    });
+    return;
+  }
+  forEach(elements, [&](Value i) {
+    Value at = b.mul(i, type.getElementBytes());
+    auto leaf = [&](int64_t w) { return b.toF32(b.load(element, b.offset(bases[w], at))); };
+    b.store(b.fromF32(mergeTree<Value>(n, leaf, merge), element), b.offset(result, at));
+  });
+}

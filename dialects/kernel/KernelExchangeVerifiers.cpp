@@ -1,0 +1,167 @@
+//===- KernelExchangeVerifiers.cpp - What exchanges take and give -----------===//
+//
+// An exchange changes one state of a value. Where the value is in another
+// state, the error names the exchange that takes it.
+//
+//===----------------------------------------------------------------------===//
+#include "dialects/kernel/KernelChecks.h"
+
+using namespace mlir;
+using namespace cfc::kernel;
+
+/// "; it is a partial sum: `reduce` or `reduce_scatter` takes that".
+static std::string takers(std::optional<StateAttr> state) {
+  if (!state)
+    return "; it is replicated: leave the exchange out";
+  return "; it is " + describe(*state) +
+         (state->isPartial() ? ": `reduce` or `reduce_scatter` takes that"
+                             : ": `gather` or `all_to_all` takes that");
+}
+
+/// Of a value split over the exchange's axis: nothing else stands in the way of moving its parts.
+static LogicalResult checkParts(ExchangeOp op, StateAttr state) {
+  ArrayRef<StateAttr> states = op.getTile().getType().getStates();
+  bool gathers = op.getKind() == ExchangeKind::Gather;
+  for (StateAttr s : states) {
+    if (s.isPartial())
+      return op.emitOpError(gathers ? "gathers a value that is " : "moves parts of a value that is ")
+             << describe(s) << " over `" << s.getAxis().getValue()
+             << "`: insert `kernel.exchange reduce … over " << s.getAxis().getValue() << "` before it";
+    if (!gathers && s != state)
+      return op.emitOpError("moves parts of a value that is split over `")
+             << s.getAxis().getValue() << "` too: insert `kernel.exchange gather … over "
+             << s.getAxis().getValue() << "` before it";
+  }
+  if (gathers && states.back() != state)
+    return op.emitOpError("gathers the innermost split first: `")
+           << states.back().getAxis().getValue() << "`";
+  if (!gathers && op.getTile().getType().getShape().size() != 2)
+    return op.emitOpError("turns the split of a matrix, tile<rows x columns x …>, not of ")
+           << op.getTile().getType();
+  return success();
+}
+
+/// The states that the exchange's result has.
+static SmallVector<StateAttr> resultStates(ExchangeOp op, StateAttr state) {
+  ArrayRef<StateAttr> from = op.getTile().getType().getStates();
+  SmallVector<StateAttr> to = withoutAxis(from, op.getAxis());
+  auto split = [&](int64_t dim) {
+    return StateAttr::get(op.getContext(), state.getAxis(), StateKind::Split, dim);
+  };
+  if (op.getKind() == ExchangeKind::ReduceScatter)
+    to.push_back(split(0));
+  if (op.getKind() == ExchangeKind::AllToAll)
+    to.push_back(split(1 - state.getDim()));
+  return to;
+}
+
+/// Summands are merged element by element of what a worker holds: it must be contiguous, and whole softmaxes.
+static LogicalResult checkSummands(ExchangeOp op, StateAttr state) {
+  TileType from = op.getTile().getType();
+  for (StateAttr s : from.getStates()) {
+    if (!s.isPartial() && s.getDim() != 0)
+      return op.emitOpError("reduces a value that is ")
+             << describe(s) << " over `" << s.getAxis().getValue() << "`; only dimension 0 may be split";
+    if (s.isPartial() && s.getKind() != state.getKind())
+      return op.emitOpError("reduces ")
+             << describe(state) << " that is " << describe(s) << " over `" << s.getAxis().getValue() << "`";
+  }
+  return state.getKind() == StateKind::Softmax ? checkSoftmax(op, from) : success();
+}
+
+/// Bytes of a contiguous run that one worker sends to another.
+static int64_t runBytes(ExchangeOp op, FuncOp func, StateAttr state) {
+  TileType from = op.getTile().getType();
+  int64_t workers = func.axis(op.getAxis()).getSize(), bytes = from.getElementBytes();
+  for (auto [dim, extent] : llvm::enumerate(from.getShape()))
+    if (op.getKind() != ExchangeKind::AllToAll || dim == 1) // one row at a time
+      bytes *= extent;
+  for (StateAttr s : from.getStates())
+    if (!s.isPartial() && op.getKind() != ExchangeKind::AllToAll)
+      bytes /= func.axis(s.getAxis().getValue()).getSize();
+  return op.getKind() == ExchangeKind::Reduce || op.getKind() == ExchangeKind::Gather ? bytes
+                                                                                      : bytes / workers;
+}
+
+static LogicalResult checkAlgorithm(ExchangeOp op, FuncOp func, StateAttr state) {
+  int64_t bytes = runBytes(op, func, state);
+  switch (op.getAlgorithm()) {
+  case Algorithm::Bulk:
+    if (bytes % 16)
+      return op.emitOpError("sends parts of ") << bytes << " bytes; bulk copies need multiples of 16";
+    return success();
+  case Algorithm::Async:
+    if (bytes % 4)
+      return op.emitOpError("sends parts of ") << bytes << " bytes; async stores need multiples of 4";
+    return success();
+  case Algorithm::Butterfly:
+    if (op.getKind() == ExchangeKind::AllToAll)
+      return op.emitOpError("goes by push, bulk or async: a butterfly would send every part log2 N times");
+    return success();
+  default:
+    return success();
+  }
+}
+
+LogicalResult ExchangeOp::verify() {
+  TileType from = getTile().getType(), to = getResult().getType();
+  auto func = (*this)->getParentOfType<FuncOp>();
+  AxisAttr axis = func ? func.axis(getAxis()) : AxisAttr();
+  if (!axis || axis.getLevel() != Level::Cta)
+    return emitOpError("goes over a cta axis of its kernel; '")
+           << getAxis() << "' is none (the grid: kernel.finish)";
+  if (getAlgorithm() == Algorithm::Ordered || getAlgorithm() == Algorithm::Atomic)
+    return emitOpError("goes by push, butterfly, bulk or async over a cta axis");
+  if ((*this)->getParentOfType<FinishOp>())
+    return emitOpError("cannot stand in kernel.finish: CTAs of a cluster finish at different times");
+  std::optional<StateAttr> state = stateOver(from.getStates(), getAxis());
+  if (!state || state->isPartial() != merges())
+    return emitOpError(getKind() == ExchangeKind::Gather     ? "gathers a split value over `"
+                       : getKind() == ExchangeKind::AllToAll ? "moves parts of a split value over `"
+                                                             : "reduces a partial value over `")
+           << getAxis() << "`" << takers(state);
+  if (failed(checkTile(*this, from)))
+    return failure();
+  if (merges() ? failed(checkSummands(*this, *state)) : failed(checkParts(*this, *state)))
+    return failure();
+  if (getKind() == ExchangeKind::Gather && state->getDim() != 0)
+    return emitOpError("gathers dimension 0: insert `kernel.exchange all_to_all … over ")
+           << getAxis() << "` before it";
+  auto want =
+      TileType::get(getContext(), from.getShape(), from.getElementType(), resultStates(*this, *state));
+  if (to != want)
+    return emitOpError("gives ") << want << ", not " << to;
+  if (failed(checkTile(*this, to)))
+    return failure();
+  return checkAlgorithm(*this, func, *state);
+}
+
+LogicalResult FinishOp::verify() {
+  auto func = (*this)->getParentOfType<FuncOp>();
+  AxisAttr axis = func ? func.axis(getAxis()) : AxisAttr();
+  TileType tile = getTile().getType();
+  if (!axis || axis.getLevel() != Level::Grid)
+    return emitOpError("goes over a grid axis of its kernel; '") << getAxis() << "' is none";
+  if (getAlgorithm() != Algorithm::Ordered && getAlgorithm() != Algorithm::Atomic)
+    return emitOpError("goes by ordered or atomic over a grid axis");
+  std::optional<StateAttr> state = stateOver(tile.getStates(), getAxis());
+  if (!state || state->getKind() != StateKind::Sum)
+    return emitOpError("reduces a partial sum over `") << getAxis() << "`";
+  if (!tile.getElementType().isF32())
+    return emitOpError("sums f32, not ") << tile.getElementType();
+  auto items = (*this)->getParentOfType<ForItemsOp>();
+  if (!items || items.getAxis() != getAxis())
+    return emitOpError("stands in the kernel.for_items over its axis");
+  for (StateAttr s : withoutAxis(tile.getStates(), getAxis()))
+    if (s.isPartial() || s.getDim() != 0)
+      return emitOpError("finishes a sum that is replicated or split(0) over `")
+             << s.getAxis().getValue() << "`; it is " << describe(s)
+             << ": insert `kernel.exchange reduce … over " << s.getAxis().getValue() << "`";
+  auto want = TileType::get(getContext(), tile.getShape(), tile.getElementType(),
+                            withoutAxis(tile.getStates(), getAxis()));
+  if (failed(checkTile(*this, tile)))
+    return failure();
+  if (getBody().getNumArguments() != 1 || getBody().getArgument(0).getType() != want)
+    return emitOpError("has one block argument, ") << want;
+  return success();
+}
