@@ -30,6 +30,8 @@ struct CompileOptions {
   /// "auto", "random:SEED", or a plan's text. `planName` is the file it came from, for diagnostics.
   std::string plan = "auto", planName = "plan";
   bool deterministic = true;
+  /// "native" or "packed": how the kernels of a graph read its weights. "": as the plan says, else native.
+  std::string weightLayout;
   Stage last = Stage::Cubin;
   /// The ptxas to use; "": $CFC_PTXAS, PATH, the usual places.
   std::string ptxas;

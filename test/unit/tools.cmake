@@ -1,4 +1,4 @@
-cfc_unit_test(ToolsTest SOURCES NpyTest.cpp SafetensorsTest.cpp InputsTest.cpp ToolsBaseTest.cpp LINK CfcToolsBase)
+cfc_unit_test(ToolsTest SOURCES NpyTest.cpp SafetensorsTest.cpp PackTest.cpp InputsTest.cpp ToolsBaseTest.cpp LINK CfcToolsBase)
 if(TARGET CfcTools)
   cfc_unit_test(DeviceTest SOURCES DeviceTest.cpp FakeDriver.cpp LINK CfcTools)
   target_compile_definitions(DeviceTest PRIVATE CFC_GRAPHS="${CMAKE_SOURCE_DIR}/templates/graphs")

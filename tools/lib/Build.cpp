@@ -15,6 +15,7 @@ static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   result.machine = machineText(options.machine);
   result.deterministic = options.deterministic;
   result.ptxas = options.ptxas;
+  result.weightLayout = options.weightLayout;
   result.last = last;
   if (options.plan == "auto" || options.plan.starts_with("random:") ||
       options.plan.find('\n') != std::string::npos) {

@@ -9,6 +9,7 @@ namespace cfc {
 /// The options that every command that compiles has.
 struct BuildOptions {
   std::string target = "sm_90a", machine, plan = "auto", ptxas;
+  std::string weightLayout; ///< native or packed; "": as the plan says, and native where it says nothing
   std::vector<std::string> sets;
   bool deterministic = true, verbose = false;
 };

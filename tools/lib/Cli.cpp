@@ -191,6 +191,7 @@ static Exit runCommand(int argc, const char *const *argv) {
   addVerifyCommand(app, action);
   addBenchCommand(app, action);
   addExplainCommand(app, action);
+  addPackCommand(app, action);
   addInfoCommand(app, action);
   addMachineCommand(app, action);
   checkCommand(app, argc, argv);

@@ -106,6 +106,11 @@ void cfc::writeFile(const std::string &path, std::string_view content) {
     throw Failure(Exit(failure->exitCode()), "", failure->message);
 }
 
+void cfc::writeFile(const std::string &path, const runtime::ContentProducer &produce) {
+  checkOutputPath(path, "");
+  runtime::produceFileAtomically(path, produce);
+}
+
 void cfc::makeFolder(const std::string &path) {
   std::error_code error;
   fs::create_directories(path, error);

@@ -1,6 +1,7 @@
 //===- Files.h - Reading and writing files safely -------------------------===//
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,10 @@ void checkOutputPath(const std::string &path, const std::string &input);
 /// name.
 /// "-" and what is no regular file (a pipe, /dev/null) are written in place. A full disk fails with 3.
 void writeFile(const std::string &path, std::string_view content);
+
+/// The same for content that does not fit into memory: `produce` gives it in pieces. `path` is a file.
+void writeFile(const std::string &path,
+               const std::function<void(const std::function<void(std::string_view)> &write)> &produce);
 
 /// Creates the folder and its parents.
 void makeFolder(const std::string &path);

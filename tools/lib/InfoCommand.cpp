@@ -1,6 +1,7 @@
 //===- InfoCommand.cpp - cfc info -----------------------------------------===//
 #include "runtime/src/Bundle.h"
 #include "tools/lib/Commands.h"
+#include "tools/lib/Pack.h"
 
 using namespace cfc;
 
@@ -18,7 +19,7 @@ static Exit infoCommand(const InfoArguments &arguments) {
   if (arguments.json)
     print(std::string(bundle.manifestText()) + "\n");
   else
-    print(runtime::describeBundle(bundle));
+    print(runtime::describeBundle(bundle) + packingText(bundle.manifest));
   return Exit::Done;
 }
 

@@ -107,9 +107,11 @@ static std::string castHint(DType wanted, DType found) {
   return fmt::format("; convert it: a.astype(numpy.{})", numpy);
 }
 
-/// The tensor as the spec wants it; `name` is the spec's, with .k or .v for a cache.
-static Tensor checked(Tensor tensor, const InputSpec &spec, const std::string &name,
-                      const std::string &where) {
+Tensor cfc::checkedInput(Tensor tensor, const InputSpec &spec, const std::string &name,
+                         const std::string &where) {
+  if (tensor.packed && spec.role != DataRole::Weight)
+    badInput(where, "\"{}\" is packed as a weight of a linear is; this graph uses it for something else",
+             name);
   // numpy has no bfloat16: float32 files are read where nothing is lost.
   if (spec.type == DType::bf16 && tensor.type == DType::f32)
     if (auto exact = convertExactly(tensor, DType::bf16))
@@ -122,12 +124,12 @@ static Tensor checked(Tensor tensor, const InputSpec &spec, const std::string &n
       badInput(where, "\"{}\" must have the shape [{} heads, tokens, {}], at least one token; it has {}",
                name, spec.heads, spec.dim, shapeText(tensor.shape));
   }
-  if (tensor.shape != shape)
-    badInput(where, "\"{}\" must be {}; it is {}", name, typeText(spec.type, shape),
-             typeText(tensor.type, tensor.shape));
+  std::string found = typeText(tensor.type, nativeShape(tensor));
+  if (nativeShape(tensor) != shape)
+    badInput(where, "\"{}\" must be {}; it is {}", name, typeText(spec.type, shape), found);
   if (tensor.type != spec.type)
-    badInput(where, "\"{}\" must be {}; it is {}{}", name, typeText(spec.type, shape),
-             typeText(tensor.type, tensor.shape), castHint(spec.type, tensor.type));
+    badInput(where, "\"{}\" must be {}; it is {}{}", name, typeText(spec.type, shape), found,
+             castHint(spec.type, tensor.type));
   return tensor;
 }
 
@@ -201,7 +203,7 @@ public:
     if (tensors.count(argument.name))
       badInput("", "--input {}: \"{}\" is given twice", argument.text, argument.name);
     if (!argument.random) {
-      tensors[argument.name] = checked(readFile(argument), *it->second, argument.name, argument.file);
+      tensors[argument.name] = checkedInput(readFile(argument), *it->second, argument.name, argument.file);
       return;
     }
     TensorMap made;
@@ -217,7 +219,7 @@ public:
         continue;
       used = true;
       if (!tensors.count(name))
-        tensors[name] = checked(checkpoint.get(name), *specOf[name], name, path);
+        tensors[name] = checkedInput(checkpoint.get(name), *specOf[name], name, path);
     }
     if (!used && !names.empty()) {
       std::vector<std::string> keys = checkpoint.keys();

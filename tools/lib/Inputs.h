@@ -43,7 +43,7 @@ struct RandomOptions {
   int64_t capacity = 0; ///< tokens that a random cache has room for: more than `length`
 };
 
-/// Tensors by name; caches as NAME.k and NAME.v.
+/// Tensors by name; caches as NAME.k and NAME.v. Weights from a packed checkpoint are still packed.
 using TensorMap = std::map<std::string, Tensor>;
 
 /// Every tensor of `specs`, from where the options say. Throws Failure (2) for a name that no spec has (the
@@ -51,6 +51,10 @@ using TensorMap = std::map<std::string, Tensor>;
 /// the file and both.
 TensorMap resolveInputs(const std::vector<InputSpec> &specs, const InputOptions &options,
                         const RandomOptions &random);
+
+/// The tensor as the spec wants it, packed or not; `name` is the spec's, with .k or .v for a cache. Fails (2)
+/// with `where`, the file, for another type or shape.
+Tensor checkedInput(Tensor tensor, const InputSpec &spec, const std::string &name, const std::string &where);
 
 /// The tensor that NAME=FILE.npy or NAME=FILE.safetensors[:KEY] names (--expect).
 Tensor readTensor(const std::string &text);

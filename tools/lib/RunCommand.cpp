@@ -130,7 +130,7 @@ static Exit runCommand(const RunArguments &arguments) {
     makeFolder(arguments.output);
 
   DeviceTensors tensors(*device);
-  tensors.upload(inputs);
+  tensors.upload(inputs, program.graph);
   std::unique_ptr<Executable> executable = device->load(program.image());
   executable->bind(tensors.bindings(program.graph));
   tensors.poisonResults(program.graph);

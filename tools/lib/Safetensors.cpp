@@ -95,8 +95,10 @@ SafetensorsFile::SafetensorsFile(const std::string &path) : name(path), file(Map
 
   json header = parseJson(text.substr(8, headerBytes), path);
   for (auto &[key, value] : header.items()) {
-    if (key == "__metadata__")
+    if (key == "__metadata__") {
+      readMetadata(value);
       continue;
+    }
     std::string where = fmt::format("{}: tensor \"{}\"", path, key);
     if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
         !value.contains("shape") || !value["shape"].is_array() || !value.contains("data_offsets") ||
@@ -139,6 +141,69 @@ SafetensorsFile::SafetensorsFile(const std::string &path) : name(path), file(Map
   }
   if (end != dataBytes)
     badInput(path, "the last {} bytes belong to no tensor", dataBytes - end);
+  readPacked();
+}
+
+void SafetensorsFile::readMetadata(const json &metadata) {
+  std::string where = name + ": __metadata__";
+  if (!metadata.is_object())
+    badInput(where, "must be an object");
+  for (auto &[key, value] : metadata.items()) {
+    if (!value.is_string())
+      badInput(where, "\"{}\" must be a string", key);
+    notes[key] = value.get<std::string>();
+  }
+}
+
+/// The layout that the metadata gives a weight; `where` names both.
+static runtime::PackedLayout readLayout(const json &weight, const std::string &where) {
+  // Far above any weight, and far below what would overflow.
+  constexpr uint64_t limit = uint64_t(1) << 24;
+  auto extent = [&](const json &value, const char *what) {
+    uint64_t number = asUnsigned(value, where, what);
+    if (number == 0 || number > limit)
+      badInput(where, "{} must be from 1 to {}, not {}", what, limit, number);
+    return int64_t(number);
+  };
+  if (!weight.is_object() || !weight.contains("shape") || !weight["shape"].is_array() ||
+      weight["shape"].size() != 2)
+    badInput(where, "needs a shape of two extents");
+  runtime::PackedLayout layout;
+  layout.rows = extent(weight["shape"][0], "an extent");
+  layout.columns = extent(weight["shape"][1], "an extent");
+  if (weight.contains("column_group"))
+    layout.columnGroup = extent(weight["column_group"], "column_group");
+  return layout;
+}
+
+void SafetensorsFile::readPacked() {
+  auto layout = notes.extract(kLayoutKey), weights = notes.extract(kPackedKey);
+  std::string where = name + ": __metadata__";
+  if (!layout && !weights)
+    return;
+  if (!layout || !weights)
+    badInput(where, "\"{}\" and \"{}\" belong together; one is missing", kLayoutKey, kPackedKey);
+  if (layout.mapped() != runtime::kPackedLayoutName)
+    cannotRun(
+        where,
+        "the weights are in the layout \"{}\", this cfc knows \"{}\": unpack them with what packed them",
+        layout.mapped(), runtime::kPackedLayoutName);
+  where += fmt::format(": \"{}\"", kPackedKey);
+  json list = parseJson(weights.mapped(), where);
+  if (!list.is_object())
+    badInput(where, "must be an object");
+  for (auto &[key, value] : list.items()) {
+    auto found = entries.find(key);
+    if (found == entries.end())
+      badInput(where, "names \"{}\", which the file does not hold", key);
+    std::string weight = fmt::format("{}: tensor \"{}\"", where, key);
+    Entry &entry = found->second;
+    entry.packed = readLayout(value, weight);
+    std::vector<int64_t> shape = packedShape(*entry.packed);
+    if (elementBytes(entry.dtype) != 2 || entry.shape != shape)
+      badInput(weight, "packed it would be {} of 2-byte elements; it is {} of {}", shapeText(shape),
+               shapeText(entry.shape), entry.dtype);
+  }
 }
 
 std::vector<std::string> SafetensorsFile::keys() const {
@@ -148,11 +213,24 @@ std::vector<std::string> SafetensorsFile::keys() const {
   return result;
 }
 
-Tensor SafetensorsFile::get(const std::string &key) const {
+const SafetensorsFile::Entry &SafetensorsFile::entry(const std::string &key) const {
   auto it = entries.find(key);
   if (it == entries.end())
     badInput(name, "holds no tensor \"{}\"{}", key, didYouMean(key, keys()));
-  const Entry &entry = it->second;
+  return it->second;
+}
+
+StoredTensor SafetensorsFile::stored(const std::string &key) const {
+  const Entry &found = entry(key);
+  return {found.dtype, found.shape, file->text().substr(dataStart + found.begin, found.end - found.begin)};
+}
+
+std::optional<runtime::PackedLayout> SafetensorsFile::packedLayout(const std::string &key) const {
+  return entry(key).packed;
+}
+
+Tensor SafetensorsFile::get(const std::string &key) const {
+  const Entry &entry = this->entry(key);
   static const std::map<std::string, DType> types = {{"F16", DType::f16}, {"BF16", DType::bf16},
                                                      {"F32", DType::f32}, {"F64", DType::f64},
                                                      {"I32", DType::i32}, {"I64", DType::i64}};
@@ -160,7 +238,9 @@ Tensor SafetensorsFile::get(const std::string &key) const {
   if (type == types.end())
     badInput(fmt::format("{}: tensor \"{}\"", name, key),
              "has dtype {}; F16, BF16, F32, F64, I32 and I64 can be used", entry.dtype);
-  return Tensor(type->second, entry.shape, file->data() + dataStart + entry.begin, file);
+  Tensor tensor(type->second, entry.shape, file->data() + dataStart + entry.begin, file);
+  tensor.packed = entry.packed;
+  return tensor;
 }
 
 //===----------------------------------------------------------------------===//
@@ -234,9 +314,31 @@ std::vector<std::string> Checkpoint::keys() const {
   return result;
 }
 
-Tensor Checkpoint::get(const std::string &key) {
+SafetensorsFile &Checkpoint::holding(const std::string &key) {
   auto it = fileOf.find(key);
   if (it == fileOf.end())
     badInput(name, "holds no tensor \"{}\"{}", key, didYouMean(key, keys()));
-  return open(it->second).get(key);
+  return open(it->second);
+}
+
+Tensor Checkpoint::get(const std::string &key) { return holding(key).get(key); }
+
+StoredTensor Checkpoint::stored(const std::string &key) { return holding(key).stored(key); }
+
+std::optional<runtime::PackedLayout> Checkpoint::packedLayout(const std::string &key) {
+  return holding(key).packedLayout(key);
+}
+
+std::vector<std::string> Checkpoint::paths() const {
+  std::set<std::string> result;
+  for (auto &[key, path] : fileOf)
+    result.insert(path);
+  return {result.begin(), result.end()};
+}
+
+std::map<std::string, std::string> Checkpoint::metadata() {
+  std::map<std::string, std::string> result;
+  for (const std::string &path : paths())
+    result.insert(open(path).metadata().begin(), open(path).metadata().end());
+  return result;
 }

@@ -3,12 +3,25 @@
 #include "tools/lib/Tensor.h"
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cfc {
 
 class MappedFile;
+
+/// A tensor of any dtype as it lies in a file.
+struct StoredTensor {
+  std::string dtype; ///< as the file spells it
+  std::vector<int64_t> shape;
+  std::string_view bytes;
+};
+
+/// What `__metadata__` says of packed weights: the name of the layout, and as JSON text
+/// {"key": {"shape": [rows, columns], "column_group": columns, absent where there are no groups}, …}.
+inline constexpr const char *kLayoutKey = "cfc.layout", *kPackedKey = "cfc.packed";
 
 /// One mapped .safetensors file whose header has been checked: offsets in bounds, without overlap or holes,
 /// of the size that dtype and shape say, each key once. Throws Failure (2) naming the file and the key.
@@ -22,17 +35,29 @@ public:
   /// The tensor, in the mapped file. Fails (2) for a key that is not there (the nearest is named) and for a
   /// dtype that cfc does not compute with.
   Tensor get(const std::string &key) const;
+  /// The same for any dtype. The bytes live as long as this object.
+  StoredTensor stored(const std::string &key) const;
+  /// How a weight is packed, or nothing.
+  std::optional<runtime::PackedLayout> packedLayout(const std::string &key) const;
+  /// `__metadata__`, but for what it says of packed weights.
+  const std::map<std::string, std::string> &metadata() const { return notes; }
 
 private:
   struct Entry {
     std::string dtype;
     std::vector<int64_t> shape;
     uint64_t begin = 0, end = 0;
+    std::optional<runtime::PackedLayout> packed;
   };
+  const Entry &entry(const std::string &key) const;
+  void readMetadata(const nlohmann::json &metadata);
+  void readPacked();
+
   std::string name;
   std::shared_ptr<const MappedFile> file;
   size_t dataStart = 0;
   std::map<std::string, Entry> entries;
+  std::map<std::string, std::string> notes;
 };
 
 /// What `--weights` names: one file, a folder with model.safetensors or one .safetensors file, or a folder
@@ -46,8 +71,15 @@ public:
   std::vector<std::string> keys() const;
   bool contains(const std::string &key) const { return fileOf.count(key) != 0; }
   Tensor get(const std::string &key);
+  StoredTensor stored(const std::string &key);
+  std::optional<runtime::PackedLayout> packedLayout(const std::string &key);
+  /// Of all files together; where two name the same, the first counts.
+  std::map<std::string, std::string> metadata();
+  /// Paths of all files, each once.
+  std::vector<std::string> paths() const;
 
 private:
+  SafetensorsFile &holding(const std::string &key);
   void readIndex(const std::string &folder, const std::string &indexPath);
   SafetensorsFile &open(const std::string &file);
 

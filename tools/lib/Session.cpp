@@ -1,6 +1,7 @@
 //===- Session.cpp - Tensors in a device, and programs that use them ------===//
 #include "tools/lib/Session.h"
 #include "tools/lib/Failure.h"
+#include "tools/lib/Pack.h"
 #include <algorithm>
 #include <cstring>
 
@@ -34,15 +35,33 @@ DeviceTensors::Buffer &DeviceTensors::buffer(const std::string &name, size_t byt
   return buffer;
 }
 
+Tensor cfc::inLayoutOf(const runtime::TensorSpec &spec, const Tensor &weight) {
+  return inLayout(weight,
+                  spec.layout == runtime::Layout::Packed ? std::optional(spec.packed()) : std::nullopt);
+}
+
+/// Packed and native copies of a weight have buffers of their own.
+static std::string bufferName(const std::string &name, bool packed) {
+  return packed ? name + " (packed)" : name;
+}
+
+void DeviceTensors::upload(const TensorMap &tensors, const runtime::GraphSpec &graph) {
+  TensorMap wanted = tensors;
+  for (const runtime::TensorSpec &spec : graph.tensors)
+    if (auto found = wanted.find(spec.name); found != wanted.end())
+      found->second = inLayoutOf(spec, found->second);
+  upload(wanted);
+}
+
 void DeviceTensors::upload(const TensorMap &tensors) {
   for (auto &[name, tensor] : tensors) {
-    Buffer &target = buffer(name, tensor.bytes());
+    Buffer &target = buffer(bufferName(name, tensor.packed.has_value()), tensor.bytes());
     target.shape = tensor.shape;
     device.upload(target.data, tensor.data(), tensor.bytes());
   }
 }
 
-std::vector<cfc_tensor> DeviceTensors::bindings(const runtime::GraphSpec &graph) {
+std::vector<cfc_tensor> DeviceTensors::bindings(const runtime::GraphSpec &graph, bool nativeWeights) {
   std::vector<cfc_tensor> result;
   for (const runtime::TensorSpec &spec : graph.tensors) {
     cfc_tensor tensor = {};
@@ -59,7 +78,14 @@ std::vector<cfc_tensor> DeviceTensors::bindings(const runtime::GraphSpec &graph)
       tensor.stride_token = spec.dim * int64_t(runtime::elementBytes(spec.dtype));
       tensor.stride_head = tensor.capacity * tensor.stride_token;
     } else {
-      Buffer &data = buffer(spec.name, size_t(runtime::rowOrTensorBytes(spec)));
+      runtime::TensorSpec bound = spec;
+      if (nativeWeights)
+        bound.layout = runtime::Layout::Native;
+      std::string key = bufferName(spec.name, bound.layout == runtime::Layout::Packed);
+      if (spec.role == runtime::Role::Weight && !buffers.count(key))
+        internalError("the weight '{}' is not on the device as it is to be bound", key);
+      Buffer &data = buffer(key, size_t(runtime::rowOrTensorBytes(bound)));
+      tensor.layout = uint32_t(bound.layout);
       tensor.rank = uint32_t(spec.shape.size());
       tensor.shape = spec.shape.data();
       tensor.data = reinterpret_cast<void *>(data.data);

@@ -14,10 +14,14 @@ class DeviceTensors {
 public:
   explicit DeviceTensors(Device &device) : device(device) {}
 
-  /// Copies inputs to the device; those that are there with the same size are overwritten.
+  /// Copies inputs to the device as they are; those that are there with the same size are overwritten. A
+  /// weight may be there packed and native at the same time.
   void upload(const TensorMap &tensors);
-  /// What a program of `graph` binds: inputs from upload, results in new memory where needed.
-  std::vector<cfc_tensor> bindings(const runtime::GraphSpec &graph);
+  /// Copies inputs in the layouts that a program of `graph` reads.
+  void upload(const TensorMap &tensors, const runtime::GraphSpec &graph);
+  /// What a program of `graph` binds: inputs from upload, results in new memory where needed. With
+  /// `nativeWeights` every weight is the native one, as references read it.
+  std::vector<cfc_tensor> bindings(const runtime::GraphSpec &graph, bool nativeWeights = false);
   /// Fills every result of `graph` with a pattern that is NaN in every float type.
   void poisonResults(const runtime::GraphSpec &graph);
   /// A tensor as it now is; caches are NAME.k and NAME.v.
@@ -37,6 +41,9 @@ private:
   Device &device;
   std::map<std::string, Buffer> buffers;
 };
+
+/// The weight as a program with this tensor reads it.
+Tensor inLayoutOf(const runtime::TensorSpec &spec, const Tensor &weight);
 
 /// Elements of `tensor` on the host.
 DType dtypeOf(cfc_dtype type);

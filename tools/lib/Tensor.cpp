@@ -71,6 +71,14 @@ void Tensor::set(int64_t i, double value) {
     fromDouble(kindOf(type), value, mutableData() + size_t(i) * sizeOf(type));
 }
 
+std::vector<int64_t> cfc::packedShape(const runtime::PackedLayout &layout) {
+  return {layout.rowBlocks(), layout.columnBlocks(), layout.kBlock, layout.kBlock};
+}
+
+std::vector<int64_t> cfc::nativeShape(const Tensor &tensor) {
+  return tensor.packed ? std::vector<int64_t>{tensor.packed->rows, tensor.packed->columns} : tensor.shape;
+}
+
 std::string cfc::shapeText(const std::vector<int64_t> &shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
 }

@@ -1,5 +1,6 @@
 //===- Tensor.h - Tensors in host memory ----------------------------------===//
 #pragma once
+#include "runtime/src/Packing.h"
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,9 @@ public:
 
   DType type = DType::f32;
   std::vector<int64_t> shape;
+  /// Of a weight in layout "packed". Its `shape` is then that of its blocks (packedShape), and elements are
+  /// counted as they lie.
+  std::optional<runtime::PackedLayout> packed;
 
   int64_t elements() const;
   size_t bytes() const { return size_t(elements()) * sizeOf(type); }
@@ -49,6 +53,11 @@ private:
   const std::byte *begin = nullptr;
   std::shared_ptr<const void> owner;
 };
+
+/// The shape that a packed weight has as a tensor of its own: [rows of blocks, blocks a row, 64, 64].
+std::vector<int64_t> packedShape(const runtime::PackedLayout &layout);
+/// The shape that the graph knows, whether the tensor is packed or not.
+std::vector<int64_t> nativeShape(const Tensor &tensor);
 
 /// "2x4096".
 std::string shapeText(const std::vector<int64_t> &shape);

@@ -10,6 +10,7 @@
 #include "compiler/lower/AttnToKernel.h"
 #include "compiler/plan/Plan.h"
 #include "tools/lib/Failure.h"
+#include "tools/lib/Pack.h"
 #include "tools/lib/Suggest.h"
 #include <algorithm>
 #include <cstring>
@@ -211,12 +212,14 @@ void Verifier::makeInputs() {
     inputs.inputs.push_back("random");
   // Rows behind the largest length, so that slots can differ from lengths.
   fixed = resolveInputs(specs, inputs, {options.seed, 0, std::clamp<int64_t>(longest, 0, bound) + 4});
+  for (auto &[name, tensor] : fixed)
+    tensor = inLayout(tensor, std::nullopt); // as the reference reads it
   requireRoom();
   TensorMap same;
   for (const InputSpec &spec : specs)
     if (!changes(spec))
       same[spec.name] = fixed.at(spec.name);
-  unchanging.upload(same);
+  unchanging.upload(same, plain.graph);
 }
 
 TensorMap Verifier::caseInputs(size_t index) const {
