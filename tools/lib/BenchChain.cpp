@@ -51,7 +51,10 @@ BlockBytes cfc::blockBytes(const GraphSpec &graph, const std::vector<InputSpec> 
   int64_t positions = elementsOf(graph, inputs, DataRole::Position);
   for (const TensorSpec &spec : graph.tensors) {
     const InputSpec *input = findInput(inputs, spec.name);
-    double size = double(rowOrTensorBytes(spec));
+    // What a packed weight is padded with is no work.
+    TensorSpec native = spec;
+    native.layout = Layout::Native;
+    double size = double(rowOrTensorBytes(native));
     if (spec.kind == TensorKind::KvCache)
       bytes.cache += 2 * double(spec.heads) * size * double(requests * length + appended);
     else if (input && input->role == DataRole::RopeTable)
@@ -138,7 +141,7 @@ BenchChain::BenchChain(BenchGpu &gpu, const GraphSpec &graph, std::string_view b
     checkStatus(cfc_workspace_init(workspace, workspaceBytes, gpu.stream()));
     Filler filler(gpu);
     for (int64_t i = 0, n = layersFor(options); i < n; ++i)
-      makeLayer(i, filler);
+      makeLayer(filler);
     gpu.wait("the copies that fill memory");
   } catch (...) {
     release();
@@ -208,8 +211,42 @@ CUdeviceptr BenchChain::filledTensor(const TensorSpec &spec, Filler &filler) {
   CUdeviceptr data = allocate(bytes, fmt::format("'{}'", spec.name));
   const InputSpec *input = inputOf(spec.name);
   DataRole role = input ? input->role : DataRole::Activation;
-  filler.fill(data, bytes, dtypeOf(spec.dtype), distributionFor(role, spec.shape));
+  Distribution distribution = distributionFor(role, spec.shape);
+  if (spec.layout == Layout::Packed)
+    packRandom(spec, data, distribution, filler);
+  else
+    filler.fill(data, bytes, dtypeOf(spec.dtype), distribution);
   return data;
+}
+
+cfc_tensor BenchChain::describe(const TensorSpec &spec) const {
+  cfc_tensor tensor = {};
+  tensor.size = sizeof tensor;
+  tensor.name = spec.name.c_str();
+  tensor.dtype = spec.dtype;
+  tensor.bytes = bufferBytes(spec, capacity);
+  if (spec.kind == TensorKind::KvCache)
+    return tensor;
+  tensor.rank = uint32_t(spec.shape.size());
+  tensor.shape = spec.shape.data();
+  tensor.layout = uint32_t(spec.layout);
+  return tensor;
+}
+
+/// A packed weight is made as engines make it: padding holds zeros.
+void BenchChain::packRandom(const TensorSpec &spec, CUdeviceptr to, Distribution distribution,
+                            Filler &filler) {
+  TensorSpec native = spec;
+  native.layout = Layout::Native;
+  cfc_tensor weight = describe(native);
+  GpuMemory unpacked(weight.bytes, fmt::format("'{}' before it is packed", spec.name));
+  weight.data = unpacked.pointer();
+  filler.fill(unpacked.data(), unpacked.bytes(), dtypeOf(spec.dtype), distribution);
+  cfc_pack_args args = {};
+  args.size = sizeof args;
+  args.destination = reinterpret_cast<void *>(to);
+  checkStatus(cfc_pack(loaded, graph.name.c_str(), &weight, &args, gpu.stream()));
+  gpu.wait("packing"); // before its source is freed
 }
 
 /// Positions, slots, lengths and rope tables hold what they say; other inputs are random.
@@ -235,10 +272,9 @@ CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, Filler &filler) {
 }
 
 cfc_tensor BenchChain::cacheTensor(const TensorSpec &spec, Filler &filler) {
-  cfc_tensor tensor = {};
+  cfc_tensor tensor = describe(spec);
   tensor.k = reinterpret_cast<void *>(filledTensor(spec, filler));
   tensor.v = reinterpret_cast<void *>(filledTensor(spec, filler));
-  tensor.bytes = bufferBytes(spec, capacity);
   tensor.capacity = capacity;
   int64_t row = spec.dim * int64_t(elementBytes(spec.dtype));
   tensor.stride_token = options.tokenMajor ? row * spec.heads : row;
@@ -246,41 +282,59 @@ cfc_tensor BenchChain::cacheTensor(const TensorSpec &spec, Filler &filler) {
   return tensor;
 }
 
-void BenchChain::makeLayer(int64_t index, Filler &filler) {
+void BenchChain::makeLayer(Filler &filler) {
   const TensorSpec *chained = chainedInput(graph, inputs);
   CUdeviceptr before = lastResult;
   bool first = true;
   std::vector<cfc_tensor> tensors;
   for (const TensorSpec &spec : graph.tensors) {
-    cfc_tensor tensor = {};
     if (spec.kind == TensorKind::KvCache) {
-      tensor = cacheTensor(spec, filler);
-    } else {
-      CUdeviceptr data = &spec == chained && index > 0 ? before
-                         : isOwn(spec)                 ? filledTensor(spec, filler)
-                                                       : sharedTensor(spec, filler);
-      if (spec.role == Role::Output && first)
-        lastResult = data, first = false;
-      tensor.rank = uint32_t(spec.shape.size());
-      tensor.shape = spec.shape.data();
-      tensor.data = reinterpret_cast<void *>(data);
-      tensor.bytes = bufferBytes(spec, capacity);
+      tensors.push_back(cacheTensor(spec, filler));
+      continue;
     }
-    tensor.size = sizeof tensor;
-    tensor.name = spec.name.c_str();
-    tensor.dtype = spec.dtype;
-    tensors.push_back(tensor);
+    CUdeviceptr data = &spec == chained && before ? before
+                       : isOwn(spec)              ? filledTensor(spec, filler)
+                                                  : sharedTensor(spec, filler);
+    if (spec.role == Role::Output && first)
+      lastResult = data, first = false;
+    tensors.push_back(describe(spec));
+    tensors.back().data = reinterpret_cast<void *>(data);
   }
-  cfc_binding *binding = nullptr;
-  checkStatus(cfc_bind(loaded, graph.name.c_str(), tensors.data(), tensors.size(), nullptr, &binding));
-  bindings.push_back(binding);
+  if (planHash.empty()) { // the first layer finds the variant for this length; then that one alone is bound
+    cfc_binding *all = bind(tensors);
+    cfc_launch_args args = launchArguments();
+    const char *best = nullptr;
+    cfc_status status = cfc_variant_for(all, &args, &best);
+    if (status == CFC_OK)
+      planHash = best;
+    cfc_unbind(all);
+    checkStatus(status);
+  }
+  bindings.push_back(bind(tensors));
+  bound.push_back(std::move(tensors));
 }
 
-void BenchChain::launch() {
+cfc_binding *BenchChain::bind(const std::vector<cfc_tensor> &tensors) {
+  cfc_bind_options bind = {};
+  bind.size = sizeof bind;
+  bind.plan_hash = planHash.empty() ? nullptr : planHash.c_str();
+  bind.max_sms = options.maxSms;
+  cfc_binding *binding = nullptr;
+  checkStatus(cfc_bind(loaded, graph.name.c_str(), tensors.data(), tensors.size(), &bind, &binding));
+  return binding;
+}
+
+cfc_launch_args BenchChain::launchArguments() const {
   cfc_launch_args args = {};
   args.size = sizeof args;
   args.workspace = workspace;
   args.workspace_bytes = workspaceBytes;
+  args.length_hint = options.length;
+  return args;
+}
+
+void BenchChain::launch() {
+  cfc_launch_args args = launchArguments();
   for (cfc_binding *binding : bindings)
     checkStatus(cfc_launch(binding, &args, gpu.stream()));
 }

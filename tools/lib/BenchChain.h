@@ -32,6 +32,7 @@ struct ChainOptions {
   int64_t length = 0;            ///< cached tokens
   bool tokenMajor = false;       ///< caches are [token, head, dim], else [head, token, dim]
   std::optional<int64_t> layers; ///< else so many that their bytes exceed the L2 four times, at least 8
+  uint32_t maxSms = 0;           ///< use at most this many SMs; 0: all
 };
 
 class BenchChain {
@@ -47,6 +48,10 @@ public:
   int64_t layers() const { return int64_t(bindings.size()); }
   /// Puts one launch of every layer on the stream.
   void launch();
+  /// What each layer is bound to.
+  const std::vector<std::vector<cfc_tensor>> &tensors() const { return bound; }
+  /// The variant that launches take for this length.
+  const std::string &plan() const { return planHash; }
   /// How the kernels of a layer are launched.
   std::vector<cfc_kernel_info> kernels() const;
   /// What is wrong with the values once the chain has run: a last result that is not finite, a length out of
@@ -58,12 +63,17 @@ public:
 private:
   class Filler;
   void release();
-  void makeLayer(int64_t index, Filler &filler);
+  cfc_binding *bind(const std::vector<cfc_tensor> &tensors);
+  cfc_launch_args launchArguments() const;
+  void makeLayer(Filler &filler);
   int64_t layersFor(const ChainOptions &options);
   size_t layerBytes() const;
   bool isOwn(const runtime::TensorSpec &spec) const;
   const InputSpec *inputOf(const std::string &name) const;
   runtime::CUdeviceptr allocate(size_t bytes, const std::string &what);
+  cfc_tensor describe(const runtime::TensorSpec &spec) const;
+  void packRandom(const runtime::TensorSpec &spec, runtime::CUdeviceptr to, Distribution distribution,
+                  Filler &filler);
   cfc_tensor cacheTensor(const runtime::TensorSpec &spec, Filler &filler);
   runtime::CUdeviceptr filledTensor(const runtime::TensorSpec &spec, Filler &filler);
   runtime::CUdeviceptr sharedTensor(const runtime::TensorSpec &spec, Filler &filler);
@@ -80,7 +90,8 @@ private:
   void *workspace = nullptr;
   size_t workspaceBytes = 0;
   std::vector<cfc_binding *> bindings;
-  std::string text;
+  std::vector<std::vector<cfc_tensor>> bound; ///< by layer
+  std::string planHash, text;
 };
 
 } // namespace cfc

@@ -17,7 +17,7 @@ struct BenchArguments {
   std::string source, lengths, cacheOrder = "head";
   std::string exchanges, level, bytes, sizes, algorithms;
   std::optional<int64_t> layers;
-  int64_t replays = 30;
+  int64_t replays = 30, maxSms = 0;
   bool json = false, baseline = false;
   BuildOptions build;
 };
@@ -69,12 +69,15 @@ static void checkForm(const BenchArguments &arguments) {
   belongs("algorithm", !arguments.algorithms.empty(), true);
   belongs("len", !arguments.lengths.empty(), false);
   belongs("layers", arguments.layers.has_value(), false);
+  belongs("max-sms", arguments.maxSms != 0, false);
   belongs("baseline", arguments.baseline, false);
   belongs("cache-order", arguments.cacheOrder != "head", false);
   if (arguments.cacheOrder != "head" && arguments.cacheOrder != "token")
     badInput("", "--cache-order={}: there are head and token", arguments.cacheOrder);
   if (arguments.layers && (*arguments.layers < 1 || *arguments.layers > 1024))
     badInput("", "--layers={}: a chain has 1 to 1024 layers", *arguments.layers);
+  if (arguments.maxSms < 0 || arguments.maxSms > 65535)
+    badInput("", "--max-sms={}: 1 to 65535 SMs, or 0 for all", arguments.maxSms);
   if (arguments.replays < 3 || arguments.replays > 100000)
     badInput("", "--replays={}: 3 to 100000 replays can be timed", arguments.replays);
 }
@@ -153,6 +156,8 @@ public:
   }
 
   Exit run() {
+    if (arguments.baseline && !source.graph())
+      badInput(arguments.source, "holds kernels: --baseline is for graphs");
     // A length that the graph does not have is reported before the GPU is looked for.
     if (attn::GraphOp graph = source.graph())
       checkLengths(graph);
@@ -185,7 +190,6 @@ private:
     if (source.bundle) {
       program.graph = source.bundle->graph("");
       program.bundle = source.bundle->data;
-      program.planText = source.bundle->planText();
     } else {
       program.compiled = build(compiler, *source.module, arguments.build, Stage::Cubin);
       program.graph = program.compiled->manifest.graphs.front();
@@ -213,14 +217,24 @@ private:
     return result;
   }
 
-  void describeKernels(const BenchChain &chain) {
-    for (const cfc_kernel_info &kernel : chain.kernels()) {
-      report.plan = kernel.plan_hash;
-      report.kernels.push_back(
+  /// What is timed; the text in front of the first case.
+  void describeChain(const BenchChain &chain, BenchCase &result) {
+    result.layers = chain.layers();
+    result.plan = chain.plan();
+    for (const cfc_kernel_info &kernel : chain.kernels())
+      result.kernels.push_back(
           {kernel.name, kernel.grid, kernel.cluster, kernel.threads, kernel.shared_bytes});
-    }
-    if (!arguments.json)
+    if (!arguments.json && report.cases.empty())
       print(headText(report));
+  }
+
+  /// The plan of a variant.
+  std::string planText(const std::string &hash) const {
+    if (source.bundle)
+      for (size_t i = 0; i < program.graph.variants.size(); ++i)
+        if (program.graph.variants[i].planHash == hash)
+          return std::string(source.bundle->planText(i));
+    return program.planText;
   }
 
   void timeLength(BenchGpu &gpu, BenchStream &stream, std::optional<int64_t> length) {
@@ -233,11 +247,10 @@ private:
       options.length = length.value_or(0);
       options.tokenMajor = report.tokenMajor;
       options.layers = arguments.layers;
+      options.maxSms = uint32_t(arguments.maxSms);
       BenchChain chain(gpu, program.graph, program.bundle, inputs, options);
       progress.clear();
-      if (report.kernels.empty())
-        describeKernels(chain);
-      result.layers = chain.layers();
+      describeChain(chain, result);
       result.block = gpu.time([&] { chain.launch(); }, chain.layers(), arguments.replays, "the chain");
       for (const std::string &note : {chain.note(), chain.complaint()})
         if (!note.empty())
@@ -247,25 +260,22 @@ private:
     result.floorUs = result.bytes.total() / stream.bandwidth() * 1e6;
     result.stream = stream.timeBlocks(result.bytes.total(), result.layers, arguments.replays);
     Machine machine = machineFor(arguments.build.machine);
-    result.predictedUs = predictBlock(source.graph(), program.planText, machine, length.value_or(0));
+    result.predictedUs = predictBlock(source.graph(), planText(result.plan), machine, length.value_or(0));
     if (arguments.baseline)
-      addBaselines(result);
+      addTorch(result);
     if (!arguments.json)
       print(caseText(result));
     report.cases.push_back(std::move(result));
   }
 
-  void addBaselines(BenchCase &result) {
-    attn::GraphOp graph = source.graph();
-    if (!graph) {
-      result.baselines.push_back(
-          {"baselines", std::nullopt, "there are some for graphs only, not for kernels"});
-      return;
+  /// What runs in a process of its own is timed when the chain's memory is free again.
+  void addTorch(BenchCase &result) {
+    if (attn::GraphOp graph = source.graph()) {
+      BaselineRequest request{graph, program.graph, inputs, {}, report.tokenMajor, arguments.replays};
+      request.cases.push_back({result.length.value_or(0), result.layers});
+      for (BaselineResult &baseline : timeTorch(request))
+        result.baselines.push_back(std::move(baseline));
     }
-    BaselineRequest request{graph, program.graph, inputs, {}, report.tokenMajor, arguments.replays};
-    request.cases.push_back({result.length.value_or(0), result.layers});
-    for (BaselineResult &baseline : timeTorch(request))
-      result.baselines.push_back(std::move(baseline));
   }
 
   const BenchArguments &arguments;
@@ -322,9 +332,11 @@ void cfc::addBenchCommand(CLI::App &app, Action &action) {
       ->add_option("--cache-order", arguments->cacheOrder,
                    "Caches are [head, token, dim] or [token, head, dim] (head)")
       ->option_text("head|token");
+  command->add_option("--max-sms", arguments->maxSms, "Use at most so many SMs (0: all)")->option_text("N");
   command->add_option("--replays", arguments->replays, "Replays that are timed (30)")->option_text("N");
-  command->add_flag("--baseline", arguments->baseline,
-                    "Also time the same chain by other means: torch.compile, where python3 has torch");
+  command->add_flag(
+      "--baseline", arguments->baseline,
+      "Also time the same chain by unfused kernels, and by torch.compile where python3 has torch");
   command
       ->add_option("--exchange", arguments->exchanges,
                    "Time exchanges alone, many in one kernel and one with its launch")

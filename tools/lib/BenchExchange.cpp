@@ -32,8 +32,10 @@ struct Known {
 
 static const std::vector<Known> &knownExchanges() {
   static const std::vector<Known> known = {
-      {"reduce", "cta", {"push", "butterfly", "bulk"}},
-      {"gather", "cta", {"push", "butterfly", "bulk"}},
+      {"reduce", "cta", {"push", "async", "butterfly", "bulk"}},
+      {"gather", "cta", {"push", "async", "butterfly", "bulk"}},
+      {"reduce_scatter", "cta", {"push", "async", "butterfly", "bulk"}},
+      {"all_to_all", "cta", {"push", "async", "bulk"}},
       {"reduce", "grid", {"ordered", "atomic"}},
   };
   return known;
@@ -128,21 +130,24 @@ static std::string clusterKernel(const ExchangeCase &which, int64_t items, const
                      arguments, items, which.size, before, which.kind, which.algorithm, from, to);
 }
 
-/// Gathers f16: each CTA has its part of x.
-static std::string gatherKernel(const ExchangeCase &which, int64_t items) {
-  int64_t elements = which.bytes / 2 * which.size;
-  std::string whole = fmt::format("!kernel.tile<{}xf16>", elements);
-  std::string part = fmt::format("!kernel.tile<{}xf16, part: split(0)>", elements);
-  return clusterKernel(which, items, fmt::format("%x: memref<{}xf16>", elements),
-                       fmt::format("  %v = kernel.read %x : memref<{}xf16> -> {}\n", elements, part), part,
-                       whole);
+/// Moves f16: each CTA has its part of x. For all_to_all that is one row of a matrix with a row for each CTA,
+/// of which every CTA gets some columns.
+static std::string partsKernel(const ExchangeCase &which, int64_t items) {
+  bool gathers = which.kind == "gather";
+  std::string shape = gathers ? fmt::format("{}xf16", which.bytes / 2 * which.size)
+                              : fmt::format("{}x{}xf16", which.size, which.bytes / 2);
+  std::string from = fmt::format("!kernel.tile<{}, part: split(0)>", shape);
+  std::string to = fmt::format("!kernel.tile<{}{}>", shape, gathers ? "" : ", part: split(1)");
+  return clusterKernel(which, items, fmt::format("%x: memref<{}>", shape),
+                       fmt::format("  %v = kernel.read %x : memref<{}> -> {}\n", shape, from), from, to);
 }
 
 /// Sums f32. What makes a summand in each CTA is a product of 16 columns each.
-static std::string reduceKernel(const ExchangeCase &which, int64_t items) {
+static std::string sumKernel(const ExchangeCase &which, int64_t items) {
   int64_t rows = which.bytes / 4, columns = 16 * which.size;
   std::string part = fmt::format("!kernel.tile<{}xf32, part: partial(sum)>", rows);
-  std::string whole = fmt::format("!kernel.tile<{}xf32>", rows);
+  std::string sum =
+      fmt::format("!kernel.tile<{}xf32{}>", rows, which.kind == "reduce" ? "" : ", part: split(0)");
   std::string weights = fmt::format("memref<{}x{}xf16>", rows, columns);
   std::string stream = fmt::format("!kernel.stream<{}x{}xf16, part: split(1)>", rows, columns);
   std::string factor = fmt::format("!kernel.tile<{}xf16, part: split(0)>", columns);
@@ -151,7 +156,7 @@ static std::string reduceKernel(const ExchangeCase &which, int64_t items) {
                                    "  %v = kernel.matmul %s, %t slots {5} : {4}, {1} -> {6}\n",
                                    columns, factor, rows, weights, stream, which.size, part);
   return clusterKernel(which, items, fmt::format("%x: memref<{}xf16>, %w: {}", columns, weights), before,
-                       part, whole);
+                       part, sum);
 }
 
 /// Sums f32 over the grid, `sums` times one after another.
@@ -179,7 +184,8 @@ static std::string gridKernel(const ExchangeCase &which, int64_t sums) {
 std::string cfc::exchangeKernel(const ExchangeCase &which, int64_t repeats) {
   if (which.level == "grid")
     return gridKernel(which, repeats);
-  return which.kind == "gather" ? gatherKernel(which, repeats) : reduceKernel(which, repeats);
+  bool sums = which.kind == "reduce" || which.kind == "reduce_scatter";
+  return sums ? sumKernel(which, repeats) : partsKernel(which, repeats);
 }
 
 //===----------------------------------------------------------------------===//
@@ -256,7 +262,7 @@ static ExchangeResult timeExchange(BenchGpu &gpu, const ExchangeCase &which, con
   } catch (const Failure &failure) {
     if (failure.code == Exit::Internal || failure.code == Exit::Interrupted)
       throw;
-    result.problem = failure.what();
+    result.problem = reasonOf(failure);
   }
   return result;
 }

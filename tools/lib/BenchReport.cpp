@@ -30,6 +30,11 @@ std::string cfc::tableText(const std::vector<std::vector<std::string>> &rows, co
   return text;
 }
 
+std::string cfc::reasonOf(const Failure &failure) {
+  std::string_view text = failure.what(), prefix = "error: ";
+  return std::string(text.starts_with(prefix) ? text.substr(prefix.size()) : text);
+}
+
 ordered_json cfc::toJson(const Spread &spread) {
   return {{"median", spread.median}, {"min", spread.min}, {"p10", spread.p10}, {"p90", spread.p90}};
 }
@@ -56,11 +61,7 @@ ordered_json cfc::deviceJson(const BenchGpu &gpu, size_t passBytes, double bandw
 //===----------------------------------------------------------------------===//
 
 std::string cfc::headText(const BenchReport &report) {
-  std::string text = fmt::format("graph {}, plan {}\n", report.graph, report.plan);
-  for (const BenchReport::Kernel &kernel : report.kernels)
-    text +=
-        fmt::format("kernel {}: {} CTAs in clusters of {}, {} threads and {} bytes of shared memory each\n",
-                    kernel.name, kernel.grid, kernel.cluster, kernel.threads, kernel.sharedBytes);
+  std::string text = fmt::format("graph {}\n", report.graph);
   text += report.input.empty() ? "not chained: no operand has the shape and type of the first result; all "
                                  "blocks read the same input\n"
                                : fmt::format("chained: each block's {} is the block before's {}\n",
@@ -86,9 +87,13 @@ static std::vector<std::string> row(const std::string &name, const Spread &sprea
 std::string cfc::caseText(const BenchCase &result) {
   std::string length = result.length ? fmt::format("{} cached tokens, ", *result.length) : "";
   std::string text =
-      fmt::format("\n{}{} layers of {}: {} of weights, {} of cache, {} of activations\n", length,
-                  result.layers, sizeText(result.bytes.total()), sizeText(result.bytes.weights),
+      fmt::format("\n{}plan {}: {} layers of {}: {} of weights, {} of cache, {} of activations\n", length,
+                  result.plan, result.layers, sizeText(result.bytes.total()), sizeText(result.bytes.weights),
                   sizeText(result.bytes.cache), sizeText(result.bytes.activations));
+  for (const BenchCase::Kernel &kernel : result.kernels)
+    text +=
+        fmt::format("  kernel {}: {} CTAs in clusters of {}, {} threads and {} bytes of shared memory each\n",
+                    kernel.name, kernel.grid, kernel.cluster, kernel.threads, kernel.sharedBytes);
   std::vector<std::vector<std::string>> rows = {
       {"", "median", "min", "p10", "p90", "of floor", "of stream", "of predicted"}};
   rows.push_back({"floor: the bytes at the bandwidth", us(result.floorUs)});
@@ -113,6 +118,13 @@ static ordered_json caseJson(const BenchCase &result) {
   ordered_json json;
   if (result.length)
     json["length"] = *result.length;
+  json["plan"] = result.plan;
+  for (const BenchCase::Kernel &kernel : result.kernels)
+    json["kernels"].push_back({{"name", kernel.name},
+                               {"ctas", kernel.grid},
+                               {"cluster", kernel.cluster},
+                               {"threads", kernel.threads},
+                               {"shared_bytes", kernel.sharedBytes}});
   json.update({{"layers", result.layers},
                {"bytes",
                 {{"weights", result.bytes.weights},
@@ -136,13 +148,8 @@ static ordered_json caseJson(const BenchCase &result) {
 }
 
 ordered_json cfc::toJson(const BenchReport &report) {
-  ordered_json json = {{"graph", report.graph}, {"plan", report.plan}};
-  for (const BenchReport::Kernel &kernel : report.kernels)
-    json["kernels"].push_back({{"name", kernel.name},
-                               {"ctas", kernel.grid},
-                               {"cluster", kernel.cluster},
-                               {"threads", kernel.threads},
-                               {"shared_bytes", kernel.sharedBytes}});
+  ordered_json json;
+  json["graph"] = report.graph;
   json["chained"] = !report.input.empty();
   if (!report.input.empty())
     json["chain"] = {{"input", report.input}, {"output", report.output}};

@@ -1,12 +1,16 @@
 //===- BenchReport.h - What cfc bench prints ------------------------------===//
 #pragma once
 #include "tools/lib/BenchChain.h"
+#include "tools/lib/Failure.h"
 #include <nlohmann/json_fwd.hpp>
 
 namespace cfc {
 
 /// Rows of cells as text: columns are aligned, the first to the left, others to the right.
 std::string tableText(const std::vector<std::vector<std::string>> &rows, const std::string &indent);
+
+/// A failure as part of a sentence.
+std::string reasonOf(const Failure &failure);
 
 nlohmann::ordered_json toJson(const Spread &spread);
 /// The device and what its memory does, as the first line and as JSON.
@@ -22,8 +26,14 @@ struct BaselineResult {
 
 /// One length.
 struct BenchCase {
+  struct Kernel {
+    std::string name;
+    uint32_t grid, cluster, threads, sharedBytes;
+  };
   std::optional<int64_t> length; ///< absent where the graph has none
   int64_t layers = 0;
+  std::string plan;
+  std::vector<Kernel> kernels;
   BlockBytes bytes;
   double floorUs = 0;
   std::optional<double> predictedUs;
@@ -33,12 +43,8 @@ struct BenchCase {
 
 /// All lengths of a graph.
 struct BenchReport {
-  std::string graph, plan, input, output; ///< of the chain; `input` is empty where there is none
-  struct Kernel {
-    std::string name;
-    uint32_t grid, cluster, threads, sharedBytes;
-  };
-  std::vector<Kernel> kernels;
+  std::string graph;
+  std::string input, output; ///< of the chain; `input` is empty where there is none
   bool tokenMajor = false;
   int64_t replays = 0;
   std::vector<BenchCase> cases;

@@ -49,7 +49,7 @@ private:
   const std::string &nameOf(mlir::Value value) {
     std::string &name = names[value];
     if (name.empty())
-      name = "%" + std::to_string(names.size());
+      name = fmt::format("%{}", names.size());
     return name;
   }
 

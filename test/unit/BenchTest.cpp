@@ -1,0 +1,90 @@
+//===- BenchTest.cpp - What cfc bench times and how it is written down -----===//
+#include "test/unit/KernelHarness.h"
+#include "tools/lib/BenchExchange.h"
+#include "tools/lib/BenchReport.h"
+#include <catch2/catch.hpp>
+
+using namespace cfc;
+using namespace cfc::test;
+
+TEST_CASE("a spread has the quantiles of its samples", "[bench]") {
+  Spread one = Spread::of({7});
+  CHECK((one.median == 7 && one.min == 7 && one.p10 == 7 && one.p90 == 7));
+  Spread many = Spread::of({10, 0, 4, 2, 6, 8});
+  CHECK(many.median == 5);
+  CHECK(many.min == 0);
+  CHECK(many.p10 == Approx(1));
+  CHECK(many.p90 == Approx(9));
+}
+
+TEST_CASE("a table's columns are aligned", "[bench]") {
+  CHECK(tableText({{"", "us"}, {"größer", "1.25"}, {"b"}}, "  ") == "            us\n"
+                                                                    "  größer  1.25\n"
+                                                                    "  b\n");
+}
+
+static runtime::TensorSpec tensorSpec(const std::string &name, runtime::Role role,
+                                      std::vector<int64_t> shape) {
+  runtime::TensorSpec spec;
+  spec.name = name;
+  spec.role = role;
+  spec.shape = std::move(shape);
+  return spec;
+}
+
+static InputSpec input(const std::string &name, DataRole role, std::vector<int64_t> shape) {
+  InputSpec spec;
+  spec.name = name;
+  spec.role = role;
+  spec.shape = std::move(shape);
+  return spec;
+}
+
+TEST_CASE("a block's bytes are those that it must move", "[bench]") {
+  runtime::GraphSpec graph;
+  runtime::TensorSpec cache = tensorSpec("cache", runtime::Role::InOut, {});
+  cache.kind = runtime::TensorKind::KvCache;
+  cache.heads = 4;
+  cache.dim = 32;
+  runtime::TensorSpec packed = tensorSpec("w", runtime::Role::Weight, {100, 128});
+  packed.layout = runtime::Layout::Packed; // its padding does not count
+  graph.tensors = {tensorSpec("x", runtime::Role::Input, {1, 128}),
+                   packed,
+                   tensorSpec("table", runtime::Role::Input, {64, 32}),
+                   cache,
+                   tensorSpec("len", runtime::Role::Input, {1}),
+                   tensorSpec("slot", runtime::Role::Input, {1}),
+                   tensorSpec("pos", runtime::Role::Input, {1}),
+                   tensorSpec("result0", runtime::Role::Output, {1, 128})};
+  std::vector<InputSpec> inputs = {
+      input("x", DataRole::Activation, {1, 128}),    input("w", DataRole::Weight, {100, 128}),
+      input("table", DataRole::RopeTable, {64, 32}), input("cache", DataRole::Cache, {}),
+      input("len", DataRole::Length, {1}),           input("slot", DataRole::Slot, {1}),
+      input("pos", DataRole::Position, {1})};
+  BlockBytes bytes = blockBytes(graph, inputs, 10);
+  CHECK(bytes.weights == 100 * 128 * 2);
+  CHECK(bytes.cache == 2 * 4 * 32 * 2 * (10 + 1)); // ten tokens read, one written
+  CHECK(bytes.activations == 2 * 128 * 2 + 32 * 2 + 3 * 2);
+
+  REQUIRE(chainedInput(graph, inputs));
+  CHECK(chainedInput(graph, inputs)->name == "x");
+  graph.tensors.back().shape = {1, 64};
+  CHECK(!chainedInput(graph, inputs));
+}
+
+TEST_CASE("every exchange that bench knows is a kernel, and runs", "[bench]") {
+  for (std::string level : {"cta", "grid"}) {
+    ExchangeOptions options;
+    options.level = level;
+    options.sizes = {4};
+    options.bytes = {256};
+    for (const ExchangeCase &which : exchangeCases(options)) {
+      CAPTURE(which.kind, which.level, which.algorithm);
+      KernelRun run(exchangeKernel(which, 3));
+      auto report = run.launch(1);
+      INFO(textOf(report));
+      REQUIRE(report.ok);
+      REQUIRE(run.workspaceIsReady());
+    }
+  }
+}

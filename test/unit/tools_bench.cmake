@@ -1,0 +1,1 @@
+cfc_unit_test(BenchTest SOURCES BenchTest.cpp LINK CfcTools CfcKernelHarness)
