@@ -17,6 +17,7 @@ Steps (all by default):
   transformers  a layer of transformers at the true size, through the ctypes loader
   graph         replays of a captured CUDA graph, rebinding, two streams
   edges         extreme logits; slots, lengths and positions out of bound
+  pack          packing and unpacking of weights, also through the host; blocks that read packed weights
   memcheck      compute-sanitizer's memcheck over whole blocks
 
   --cfc=FILE      the program (build/bin/cfc)
@@ -39,7 +40,7 @@ out="$build/gpu"
 plans=30
 parallel=$(nproc)
 lengths=0,1,5,127,128,129,1000,4096,16384
-all_steps=(verify torch bits transformers graph edges memcheck plans)
+all_steps=(verify torch bits transformers graph edges pack memcheck plans)
 steps=()
 
 for argument in "$@"; do
@@ -52,7 +53,7 @@ for argument in "$@"; do
     --plans=*[!0-9]* | --jobs=*[!0-9]* | --jobs=0) fail 2 "'$argument': a number is needed" ;;
     --plans=?*) plans=${argument#*=} ;;
     --jobs=?*) parallel=${argument#*=} ;;
-    verify | plans | bits | torch | transformers | graph | edges | memcheck) steps+=("$argument") ;;
+    verify | plans | bits | torch | transformers | graph | edges | pack | memcheck) steps+=("$argument") ;;
     -*) fail 2 "unknown option '$argument'; try --help" ;;
     *) fail 2 "unknown step '$argument'; try --help" ;;
   esac
@@ -67,7 +68,7 @@ check_machine() {
   local step
   for step in "${steps[@]}"; do
     case "$step" in
-      bits | torch | transformers | graph | edges)
+      bits | torch | transformers | graph | edges | pack)
         [[ -e $library ]] || fail 3 "no runtime at $library: build it, or name it with --library=FILE"
         "$python" -c 'import torch' 2>/dev/null || fail 3 "$python has no torch: name one that has with --python=FILE"
         ;;
@@ -151,6 +152,17 @@ start_memcheck() {
   memcheck "llama2_7b_bf16 random:7" llama2_7b_bf16 --plan=random:7
 }
 
+# The second time without the driver's compiler of PTX: the runtime then packs through host memory.
+start_pack() {
+  python_step pack packing.py
+  start pack/host 600 env CUDA_DISABLE_PTX_JIT=1 "$python" -u "$here/packing.py" --small --cfc="$cfc" \
+    --library="$library" --work="$out/pack_host" --blocks=llama3_8b
+  local graph
+  for graph in "$out"/graphs/*_f16.mlir; do
+    verify "pack/$(basename -- "$graph" .mlir)" 300 "$graph" --weight-layout=packed --len=0,1,129,1000
+  done
+}
+
 start_step() {
   case "$1" in
     verify) start_verify ;;
@@ -161,6 +173,7 @@ start_step() {
     transformers) python_step transformers transformers_layer.py ;;
     graph) python_step graph captured_graph.py ;;
     edges) python_step edges edge_cases.py ;;
+    pack) start_pack ;;
   esac
 }
 

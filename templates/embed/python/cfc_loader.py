@@ -60,6 +60,10 @@ class _LaunchArgs(_Struct):
                 ("max_sms", _U32)]
 
 
+class _PackArgs(_Struct):
+    _fields_ = [("size", _U64), ("destination", _P), ("destination_bytes", _U64), ("scratch", _P), ("scratch_bytes", _U64)]
+
+
 class _DeviceStatus(_Struct):
     _fields_ = [("size", _U64), ("flags", _U32), ("bits", _U32)]
 
@@ -139,6 +143,35 @@ class Bundle:
         memory = memory[start:start + size.value]
         self._lib.workspace_init(_P(memory.data_ptr()), ctypes.c_size_t(size.value), _stream(device))
         return memory
+
+    def packed_bytes(self, name, graph=None):
+        """Bytes of a weight when it is packed, 0 if the graph reads it as it is; and the bytes of scratch memory that
+        packing it in place takes, 0 if that is not possible."""
+        size, scratch = _U64(), _U64()
+        self._lib.packed_bytes(self._handle, graph.encode() if graph else None, name.encode(), ctypes.byref(size),
+                               ctypes.byref(scratch))
+        return size.value, scratch.value
+
+    def pack(self, name, weight, out=None, graph=None):
+        """Packs a weight on torch's current stream into the tensor `out`: None makes one, the weight itself packs it
+        where it lies. Returns the Packed that bind takes."""
+        if out is None:
+            out = torch.empty(self.packed_bytes(name, graph)[0] // weight.element_size(), dtype=weight.dtype,
+                              device=weight.device)
+        self._convert(self._lib.pack, name, weight, out, graph)
+        return Packed(out, tuple(weight.shape))
+
+    def unpack(self, name, packed, out=None, graph=None):
+        """The way back. Returns the native weight; with the packed weight's buffer as `out` it stays where it lies."""
+        if out is None:
+            out = torch.empty(packed.shape, dtype=packed.dtype, device=packed.device)
+        self._convert(self._lib.unpack, name, packed, out, graph)
+        return out.view(packed.shape)
+
+    def _convert(self, function, name, value, out, graph):
+        args = _PackArgs(destination=out.data_ptr(), destination_bytes=out.numel() * out.element_size())
+        function(self._handle, graph.encode() if graph else None, ctypes.byref(_describe(name, value)), ctypes.byref(args),
+                 _stream(out.device))
 
     def __del__(self):
         if getattr(self, "_handle", None):
