@@ -235,18 +235,21 @@ emit(ModuleOp simtModule, const EmitOptions &options,
 
 } // namespace
 
-/// The fence that makes a tensor map in memory visible, before and after simt-to-nvvm.
-static bool isTensorMapFence(Operation *op) {
-  if (auto ptx = dyn_cast<LLVM::InlineAsmOp>(op))
-    return ptx.getAsmString().contains("fence.proxy.tensormap");
-  return isa<simt::TensorMapAcquireOp>(op);
+/// The version that knows what `op` becomes, before and after simt-to-nvvm: a fence that makes a tensor map
+/// in memory visible, stores that count at an mbarrier. sm_90a itself, cluster scopes on mbarriers, bulk and
+/// tensor copies all came with 8.0.
+static int ptxVersionOf(Operation *op) {
+  auto ptx = dyn_cast<LLVM::InlineAsmOp>(op);
+  auto becomes = [&](StringRef text) { return ptx && ptx.getAsmString().contains(text); };
+  if (isa<simt::TensorMapAcquireOp>(op) || becomes("fence.proxy.tensormap"))
+    return 83;
+  return isa<simt::StoreAsyncOp>(op) || becomes("st.async") ? 81 : 80;
 }
 
 int requiredPtxVersion(ModuleOp module) {
-  // sm_90a itself, cluster scopes on mbarriers, bulk and tensor copies all came with 8.0.
-  WalkResult found = module.walk(
-      [](Operation *op) { return isTensorMapFence(op) ? WalkResult::interrupt() : WalkResult::advance(); });
-  return found.wasInterrupted() ? 83 : 80;
+  int version = 80;
+  module.walk([&](Operation *op) { version = std::max(version, ptxVersionOf(op)); });
+  return version;
 }
 
 llvm::Expected<std::string> emitPtx(ModuleOp simtModule, const EmitOptions &options) {

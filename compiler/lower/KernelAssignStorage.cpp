@@ -95,7 +95,7 @@ LogicalResult KernelAssignStoragePass::assignWorkspace() {
       if (elements > kMaxWorkspace / 4 / items)
         return op.emitOpError("has ")
                << items << " partial sums of " << elements << " elements: more than 2^40 bytes";
-      op.setPartials(allocate(4 * items * elements));
+      op.setPartials(allocate(op.partialBytes()));
     }
   Builder builder(&getContext());
   module->setAttr("kernel.zero_bytes", builder.getI64IntegerAttr(zero));
@@ -166,10 +166,8 @@ static LogicalResult checkPlace(FuncOp func, BlockArgument arg, Workspace worksp
 
 static LogicalResult checkFinish(FinishOp op, Workspace workspace) {
   auto func = op->getParentOfType<FuncOp>();
-  bool atomic = op.getAlgorithm() == Algorithm::Atomic;
-  int64_t copies = atomic ? 1 : func.axis(op.getAxis()).getSize();
-  int64_t partials = 4 * copies * op.getTile().getType().getNumElements(), counters = 4 * func.clusterSize();
-  int64_t end = atomic ? workspace.zero : workspace.bytes;
+  int64_t partials = op.partialBytes(), counters = 4 * func.clusterSize();
+  int64_t end = op.getAlgorithm() == Algorithm::Atomic ? workspace.zero : workspace.bytes;
   int64_t firstCounter = op.getCounters(), firstPartial = op.getPartials();
   if (firstCounter < 0 || firstCounter % 4 || firstCounter > workspace.zero - counters || firstPartial < 0 ||
       firstPartial % 16 || firstPartial > end - partials)

@@ -81,9 +81,10 @@ LogicalResult cfc::kernel::checkStates(Operation *op, ArrayRef<int64_t> shape, A
       return op->emitOpError("names an unknown axis ") << s.getAxis();
     if (stateOver(states.take_front(i), s.getAxis().getValue()))
       return op->emitOpError("has two states over the axis ") << s.getAxis();
-    if (axis.getLevel() == Level::Grid && s.getKind() != StateKind::Sum)
-      return op->emitOpError("has a value that is ") << describe(s) << " over the grid axis " << s.getAxis()
-                                                     << "; only partial(sum) is possible there";
+    if (axis.getLevel() == Level::Grid && s.getKind() != StateKind::Sum && s.getKind() != StateKind::Max)
+      return op->emitOpError("has a value that is ")
+             << describe(s) << " over the grid axis " << s.getAxis()
+             << "; only partial(sum) and partial(max) are possible there";
     if (axis.getLevel() == Level::Warp)
       return op->emitOpError("distributes a value over the warp axis ")
              << s.getAxis() << "; warps share their CTA's tiles";

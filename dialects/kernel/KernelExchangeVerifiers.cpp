@@ -136,6 +136,47 @@ LogicalResult ExchangeOp::verify() {
   return checkAlgorithm(*this, func, *state);
 }
 
+//===-- Over the grid ---------------------------------------------------------===//
+
+int64_t FinishOp::partialBytes() {
+  int64_t copies =
+      getAlgorithm() == Algorithm::Atomic ? 1 : itemsOf((*this)->getParentOfType<ForItemsOp>().getItem());
+  return copies * getTile().getType().getNumElements() * getTile().getType().getElementBytes();
+}
+
+/// A partial sum or max, split over cta axes at most.
+static LogicalResult checkFinishedSum(FinishOp op) {
+  TileType tile = op.getTile().getType();
+  std::optional<StateAttr> state = stateOver(tile.getStates(), op.getAxis());
+  if (!state || (state->getKind() != StateKind::Sum && state->getKind() != StateKind::Max))
+    return op.emitOpError("reduces a partial sum or max over `")
+           << op.getAxis() << "`; it is "
+           << (state ? describe(*state) : "whole in every item: `gather` collects that");
+  if (state->getKind() == StateKind::Max && op.getAlgorithm() == Algorithm::Atomic)
+    return op.emitOpError("takes a max by ordered: atomic adds");
+  if (!tile.getElementType().isF32())
+    return op.emitOpError("reduces f32, not ") << tile.getElementType();
+  for (StateAttr s : withoutAxis(tile.getStates(), op.getAxis()))
+    if (s.isPartial() || s.getDim() != 0)
+      return op.emitOpError("finishes a sum that is replicated or split(0) over `")
+             << s.getAxis().getValue() << "`; it is " << describe(s)
+             << ": insert `kernel.exchange reduce … over " << s.getAxis().getValue() << "`";
+  return success();
+}
+
+/// What each item has whole.
+static LogicalResult checkCollected(FinishOp op) {
+  TileType tile = op.getTile().getType();
+  if (op.getAlgorithm() != Algorithm::Ordered)
+    return op.emitOpError("gathers by ordered");
+  if (stateOver(tile.getStates(), op.getAxis()))
+    return op.emitOpError("gathers what each item has whole; it is a summand over `")
+           << op.getAxis() << "`: leave out `gather`";
+  if (tile.getNumElements() > kMaxIndexed / 16 / itemsOf(op->getParentOfType<ForItemsOp>().getItem()))
+    return op.emitOpError("gathers more than ") << kMaxIndexed / 16 << " elements";
+  return needsReplicated(op, op.getTile(), "what it gathers");
+}
+
 LogicalResult FinishOp::verify() {
   auto func = (*this)->getParentOfType<FuncOp>();
   AxisAttr axis = func ? func.axis(getAxis()) : AxisAttr();
@@ -144,23 +185,17 @@ LogicalResult FinishOp::verify() {
     return emitOpError("goes over a grid axis of its kernel; '") << getAxis() << "' is none";
   if (getAlgorithm() != Algorithm::Ordered && getAlgorithm() != Algorithm::Atomic)
     return emitOpError("goes by ordered or atomic over a grid axis");
-  std::optional<StateAttr> state = stateOver(tile.getStates(), getAxis());
-  if (!state || state->getKind() != StateKind::Sum)
-    return emitOpError("reduces a partial sum over `") << getAxis() << "`";
-  if (!tile.getElementType().isF32())
-    return emitOpError("sums f32, not ") << tile.getElementType();
   auto items = (*this)->getParentOfType<ForItemsOp>();
   if (!items || items.getAxis() != getAxis())
     return emitOpError("stands in the kernel.for_items over its axis");
-  for (StateAttr s : withoutAxis(tile.getStates(), getAxis()))
-    if (s.isPartial() || s.getDim() != 0)
-      return emitOpError("finishes a sum that is replicated or split(0) over `")
-             << s.getAxis().getValue() << "`; it is " << describe(s)
-             << ": insert `kernel.exchange reduce … over " << s.getAxis().getValue() << "`";
-  auto want = TileType::get(getContext(), tile.getShape(), tile.getElementType(),
-                            withoutAxis(tile.getStates(), getAxis()));
-  if (failed(checkTile(*this, tile)))
+  if (failed(checkTile(*this, tile)) ||
+      (getGather() ? failed(checkCollected(*this)) : failed(checkFinishedSum(*this))))
     return failure();
+  SmallVector<int64_t> shape(tile.getShape());
+  if (getGather())
+    shape = {tile.getNumElements() * axis.getSize()};
+  auto want =
+      TileType::get(getContext(), shape, tile.getElementType(), withoutAxis(tile.getStates(), getAxis()));
   if (getBody().getNumArguments() != 1 || getBody().getArgument(0).getType() != want)
     return emitOpError("has one block argument, ") << want;
   return success();

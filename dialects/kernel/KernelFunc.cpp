@@ -302,6 +302,8 @@ ParseResult FinishOp::parse(OpAsmParser &parser, OperationState &result) {
   std::string axis;
   StringRef word;
   Type type;
+  if (succeeded(parser.parseOptionalKeyword("gather")))
+    result.addAttribute(getGatherAttrName(result.name), parser.getBuilder().getUnitAttr());
   if (parser.parseOperand(tile) || parser.parseKeyword("over") || parser.parseKeywordOrString(&axis) ||
       parser.parseKeyword("by"))
     return failure();
@@ -324,8 +326,10 @@ ParseResult FinishOp::parse(OpAsmParser &parser, OperationState &result) {
 }
 
 void FinishOp::print(OpAsmPrinter &printer) {
-  printer << " " << getTile() << " over " << getAxis() << " by " << stringifyAlgorithm(getAlgorithm());
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {getAxisAttrName(), getAlgorithmAttrName()});
+  printer << (getGather() ? " gather " : " ") << getTile() << " over " << getAxis() << " by "
+          << stringifyAlgorithm(getAlgorithm());
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
+                                           {getAxisAttrName(), getAlgorithmAttrName(), getGatherAttrName()});
   printer << " : " << getTile().getType() << " as ";
   printer.printRegionArgument(getBody().getArgument(0));
   printer << " ";

@@ -275,7 +275,7 @@ def Kernel_CastOp : Kernel_Op<"cast", [Pure]> {
   let hasVerifier = 1;
 }
 def Kernel_FoldOp : Kernel_Op<"fold", [Pure]> {
-  let summary = "sum or max of all elements of a tile: tile<1xf32>, partial over the axes that the tile is split over";
+  let summary = "sum or max of all elements of a tile: tile<1xf32>, partial over the axes that the tile is split over, and over the items if its type says so";
   let arguments = (ins Kernel_ElementwiseAttr:$kind, Kernel_Tile:$tile);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$kind $tile attr-dict `:` type($tile) `->` type($result)";
@@ -309,15 +309,22 @@ def Kernel_ExchangeOp : Kernel_Op<"exchange", []> {
   }];
 }
 def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldOp">]> {
-  let summary = "reduces a partial sum over a grid axis; the CTA that arrives last runs the body with the sum";
+  let summary = "reduces, or with `gather` collects, over a grid axis; the CTA that arrives last runs the body with the whole";
   let description = [{
+    Of a partial sum or max that is split(0) over cta axes each CTA of a cluster finishes its own rows: a reduce_scatter.
     ordered: partials lie in the workspace and are merged by the left-balanced tree, in item order. atomic: f32 atomic
-    sums. Never waits for a CTA that may not have started. `counters` and `partials` are byte offsets in the workspace.
+    sums. `gather`: the body gets the tiles of all items one after another, in item order. Never waits for a CTA that
+    may not have started. `counters` and `partials` are byte offsets in the workspace.
   }];
   let arguments = (ins Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm,
-                       DefaultValuedAttr<I64Attr, "-1">:$counters, DefaultValuedAttr<I64Attr, "-1">:$partials);
+                       DefaultValuedAttr<I64Attr, "-1">:$counters, DefaultValuedAttr<I64Attr, "-1">:$partials,
+                       UnitAttr:$gather);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Bytes of what all items leave in the workspace.
+    int64_t partialBytes();
+  }];
 }
 #endif

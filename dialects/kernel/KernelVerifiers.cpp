@@ -248,8 +248,13 @@ LogicalResult FoldOp::verify() {
       return emitOpError("folds a tile split over `") << s.getAxis().getValue() << "`: its result is partial("
                                                       << stringifyStateKind(want) << ") there";
   }
+  auto items = (*this)->getParentOfType<ForItemsOp>();
   for (StateAttr s : r.getStates())
-    if (!stateOver(a.getStates(), s.getAxis().getValue()))
+    if (items && items.getAxis() == s.getAxis().getValue() && s.getKind() != want)
+      return emitOpError("folds over the items of `")
+             << items.getAxis() << "`: its result is partial(" << stringifyStateKind(want) << ") there";
+    else if (!stateOver(a.getStates(), s.getAxis().getValue()) &&
+             !(items && items.getAxis() == s.getAxis().getValue()))
       return emitOpError("gives the whole result to every worker of `")
              << s.getAxis().getValue() << "`, whose tile is whole; its type says " << describe(s);
   return checkTile(*this, r);

@@ -119,6 +119,8 @@ simt.kernel @order(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   simt.fence_proxy_async
   // CHECK: cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes
   simt.bulk_push %remote, %shared, %bytes, %remote
+  // CHECK: st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [{{.*}}], {{.*}}, [{{.*}}];
+  simt.store_async %s3, %remote, %remote : i32
   // CHECK: cp.async.bulk.global.shared::cta.bulk_group
   simt.bulk_store %workspace, %shared, %bytes : !simt.ptr<global>
   // CHECK: cp.async.bulk.commit_group;

@@ -108,6 +108,14 @@ simt.kernel @mbarriers(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   simt.bulk_load %shared, %table, %bytes, %shared : !simt.ptr<global>
   // CHECK: "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", "r,r,r,r,~{memory}"
   simt.bulk_push %remote, %shared, %bytes, %remote
+  %two = simt.load %shared : !simt.ptr<shared> -> vector<2xi32>
+  %four = simt.load %shared : !simt.ptr<shared> -> vector<4xi32>
+  // CHECK: "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [$0], $2, [$1];", "r,r,r,~{memory}"
+  simt.store_async %bytes, %remote, %remote : i32
+  // CHECK: "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [$0], {$2, $3}, [$1];", "r,r,r,r,~{memory}"
+  simt.store_async %two, %remote, %remote : vector<2xi32>
+  // CHECK: "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [$0], {$2, $3, $4, $5}, [$1];", "r,r,r,r,r,r,~{memory}"
+  simt.store_async %four, %remote, %remote : vector<4xi32>
   // CHECK: "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;", "l,r,r,~{memory}"
   simt.bulk_store %table, %shared, %bytes : !simt.ptr<global>
   // CHECK: nvvm.cp.async.bulk.commit.group

@@ -79,6 +79,7 @@ struct Outcome {
 
 Outcome runRing(const cfc::emu::Program &program, const cfc::emu::Options &options);
 Outcome runPush(const cfc::emu::Program &program, const cfc::emu::Options &options);
+Outcome runStoreAsync(const cfc::emu::Program &program, const cfc::emu::Options &options);
 Outcome runPull(const cfc::emu::Program &program, const cfc::emu::Options &options);
 Outcome runBulkPush(const cfc::emu::Program &program, const cfc::emu::Options &options);
 Outcome runLastArriver(const cfc::emu::Program &program, const cfc::emu::Options &options);

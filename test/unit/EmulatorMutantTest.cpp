@@ -61,6 +61,52 @@ TEST_CASE("Mutant: stores that no barrier orders before the release") {
   catchMutant(mutate(readModule("push"), "simt.barrier 0, 64", ""), runPush);
 }
 
+static std::string storeAsync(const std::string &from, const std::string &to) {
+  return mutate(readModule("store_async"), from, to);
+}
+
+TEST_CASE("Mutant: nobody expects the bytes of async stores") {
+  auto reports =
+      catchMutant(storeAsync("simt.mbarrier_arrive_expect_tx %barrier, %c1024", ""), runStoreAsync);
+  CHECK(reported(reports, FindingKind::Deadlock, "simt.mbarrier_wait"));
+}
+
+TEST_CASE("Mutant: fewer bytes of async stores expected than arrive") {
+  catchMutant(storeAsync("simt.mbarrier_arrive_expect_tx %barrier, %c1024",
+                         "simt.mbarrier_arrive_expect_tx %barrier, %c256"),
+              runStoreAsync);
+}
+
+TEST_CASE("Mutant: async stores read before the wait") {
+  auto reports = catchMutant(storeAsync("simt.mbarrier_wait cluster %barrier, %use", ""), runStoreAsync);
+  CHECK(reported(reports, FindingKind::Race, "simt.load"));
+}
+
+TEST_CASE("Mutant: a wait of cta scope for async stores") {
+  auto reports = catchMutant(storeAsync("mbarrier_wait cluster", "mbarrier_wait cta"), runStoreAsync);
+  CHECK(reported(reports, FindingKind::Usage, "simt.mbarrier_wait"));
+}
+
+TEST_CASE("Mutant: async stores of two rounds on one barrier") {
+  std::string module =
+      storeAsync("%barrierAt = arith.muli %parity, %c8 : i32", "%barrierAt = arith.muli %c0, %parity : i32");
+  catchMutant(mutate(module, "%use = arith.shrui %round, %c1 : i32", "%use = arith.andi %round, %c1 : i32"),
+              runStoreAsync);
+}
+
+TEST_CASE("Mutant: an async store that counts at the barrier of another CTA") {
+  auto reports =
+      catchMutant(storeAsync("%bar = simt.map_rank %barrier, %peer", "%bar = simt.map_rank %barrier, %rank"),
+                  runStoreAsync);
+  CHECK(reported(reports, FindingKind::Usage, "simt.store_async"));
+}
+
+TEST_CASE("Mutant: a CTA that leaves while async stores come") {
+  std::string module =
+      storeAsync("scf.for %round = %c0 to %c3 step %c1", "scf.for %round = %c0 to %c1 step %c1");
+  catchMutant(mutate(module, "simt.mbarrier_wait cluster %barrier, %use", ""), runStoreAsync);
+}
+
 TEST_CASE("Mutant: a dropped proxy fence") {
   std::string push = mutate(readModule("bulk_push"), "simt.fence_proxy_async // before the push", "");
   CHECK(reported(catchMutant(push, runBulkPush), FindingKind::ProxyOrder, "simt.bulk_push"));

@@ -31,15 +31,23 @@ Outcome runRing(const Program &program, const Options &options) {
   return out;
 }
 
-Outcome runPush(const Program &program, const Options &options) {
+static Outcome runPushes(const char *kernel, const Program &program, const Options &options) {
   constexpr unsigned clusters = 3;
   Buffers b;
   auto *output = b.tensor<float>(clusters * 4 * 3 * 64, "output");
-  Outcome out{program.launch("push", clusters, b.table, b.table, b.memory, options)};
+  Outcome out{program.launch(kernel, clusters, b.table, b.table, b.memory, options)};
   for (unsigned row = 0; row < clusters * 4 * 3; ++row)
     for (unsigned t = 0; t < 64; ++t)
       out.valuesRight &= output[row * 64 + t] == 15.0f * static_cast<float>(t + 1 + row % 3);
   return out;
+}
+
+Outcome runPush(const Program &program, const Options &options) {
+  return runPushes("push", program, options);
+}
+
+Outcome runStoreAsync(const Program &program, const Options &options) {
+  return runPushes("store_async", program, options);
 }
 
 Outcome runPull(const Program &program, const Options &options) {
@@ -90,6 +98,7 @@ static void checkSeeds(const char *name, Outcome (*run)(const Program &, const O
 
 TEST_CASE("A ring of bulk loads feeds a consumer") { checkSeeds("ring", runRing); }
 TEST_CASE("CTAs of a cluster push to each other") { checkSeeds("push", runPush); }
+TEST_CASE("CTAs of a cluster push by stores that count") { checkSeeds("store_async", runStoreAsync); }
 TEST_CASE("CTAs of a cluster read each other's shared memory") { checkSeeds("pull", runPull); }
 TEST_CASE("CTAs exchange by bulk copies") { checkSeeds("bulk_push", runBulkPush); }
 TEST_CASE("The last cluster to arrive adds the partial sums") { checkSeeds("last_arriver", runLastArriver); }

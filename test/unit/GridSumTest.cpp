@@ -65,3 +65,77 @@ kernel.func @sum(%x: memref<{1}xf16>, %w: memref<8x{1}xf16>, %y: memref<8xf32>) 
     REQUIRE(run.workspaceIsReady());
   }
 }
+
+TEST_CASE("what items have is collected by the last to arrive, in the order of items", "[kernel]") {
+  int items = GENERATE(1, 5, 33), elements = GENERATE(6, 64);
+  std::string type = GENERATE("f16", "f32");
+  CAPTURE(items, elements, type);
+  KernelRun run(fmt::format(R"(
+kernel.func @collect(%x: memref<{0}x{1}x{2}>, %y: memref<{3}xf32>, %n: memref<1xf32>)
+    axes(item = {0} @grid, part = 2 @cta) plan() {{
+  kernel.for_items %i over item {{
+    %t = kernel.read %x at %i : memref<{0}x{1}x{2}> -> !kernel.tile<{1}x{2}, part: split(0)>
+    %g = kernel.exchange gather %t over "part" by push : !kernel.tile<{1}x{2}, part: split(0)> -> !kernel.tile<{1}x{2}>
+    kernel.finish gather %g over item by ordered : !kernel.tile<{1}x{2}> as %all: !kernel.tile<{3}x{2}> {{
+      %s = kernel.fold add %all : !kernel.tile<{3}x{2}> -> !kernel.tile<1xf32>
+      kernel.write %all, %y : !kernel.tile<{3}x{2}>, memref<{3}xf32>
+      kernel.write %s, %n : !kernel.tile<1xf32>, memref<1xf32>
+    }}
+  }}
+  kernel.return
+}})",
+                            items, elements, type, items * elements));
+  std::vector<double> x(items * elements);
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    sum += x[i] = double(i * 37 % 101) - 40;
+  run.set("x", x);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    auto report = run.launch(seed);
+    INFO(textOf(report));
+    REQUIRE(report.ok);
+    REQUIRE(run.get("y") == x);
+    REQUIRE(run.get("n")[0] == sum);
+    REQUIRE(run.workspaceIsReady());
+  }
+}
+
+TEST_CASE("the largest and the sum of all items over the grid", "[kernel]") {
+  int items = GENERATE(1, 7, 100);
+  CAPTURE(items);
+  KernelRun run(fmt::format(R"(
+kernel.func @largest(%x: memref<{0}x48xf32>, %top: memref<1xf32>, %all: memref<1xf32>)
+    axes(item = {0} @grid, part = 4 @cta) plan() {{
+  kernel.for_items %i over item {{
+    %t = kernel.read %x at %i : memref<{0}x48xf32> -> !kernel.tile<48xf32, part: split(0)>
+    %m = kernel.fold max %t : !kernel.tile<48xf32, part: split(0)> -> !kernel.tile<1xf32, part: partial(max), item: partial(max)>
+    %c = kernel.exchange reduce %m over "part" by async : !kernel.tile<1xf32, part: partial(max), item: partial(max)> -> !kernel.tile<1xf32, item: partial(max)>
+    kernel.finish %c over item by ordered : !kernel.tile<1xf32, item: partial(max)> as %r: !kernel.tile<1xf32> {{
+      kernel.write %r, %top : !kernel.tile<1xf32>, memref<1xf32>
+    }}
+    %f = kernel.fold add %t : !kernel.tile<48xf32, part: split(0)> -> !kernel.tile<1xf32, part: partial(sum), item: partial(sum)>
+    %d = kernel.exchange reduce %f over "part" by push : !kernel.tile<1xf32, part: partial(sum), item: partial(sum)> -> !kernel.tile<1xf32, item: partial(sum)>
+    kernel.finish %d over item by atomic : !kernel.tile<1xf32, item: partial(sum)> as %s: !kernel.tile<1xf32> {{
+      kernel.write %s, %all : !kernel.tile<1xf32>, memref<1xf32>
+    }}
+  }}
+  kernel.return
+}})",
+                            items));
+  for (int largest : {0, items / 2, items - 1}) { // negative numbers, so that a 0 from nowhere would win
+    std::vector<double> x(items * 48);
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = -10.0 - double(i % 7);
+    x[largest * 48 + 37] = -3;
+    for (double v : x)
+      sum += v;
+    run.set("x", x);
+    auto report = run.launch(largest);
+    INFO(textOf(report));
+    REQUIRE(report.ok);
+    REQUIRE(run.get("top")[0] == -3);
+    REQUIRE(run.get("all")[0] == sum);
+    REQUIRE(run.workspaceIsReady());
+  }
+}

@@ -156,6 +156,7 @@ private:
   //===-- LowerFinish.cpp --------------------------------------------------------------===//
   llvm::LogicalResult lowerFinish(FinishOp op);
   void mergePartials(FinishOp op, Value rows, int64_t local);
+  void collectItems(FinishOp op, Value from);
 
   FuncOp func;
   const KernelLayout &layout;

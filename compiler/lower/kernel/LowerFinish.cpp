@@ -17,10 +17,11 @@ using namespace cfc::kernel;
 /// Partials of more items than this are merged in a loop: code must not grow with them.
 static constexpr int64_t kUnrolledItems = 64;
 
-/// `leaf(0)` + … + `leaf(n - 1)` by the left-balanced tree, in a loop: level l of a binary counter holds the
-/// sum of 2^l leaves, and the levels that are left are the bits of n, the smallest last in order. Leaves are
+/// `leaf(0)` … `leaf(n - 1)` merged by the left-balanced tree, in a loop: level l of a binary counter holds
+/// 2^l leaves, and the levels that are left are the bits of n, the smallest last in order. Leaves are
 /// f32 or vectors of f32.
-static Value sumInLoop(SimtBuilder &b, int64_t n, Type type, function_ref<Value(Value)> leaf) {
+static Value mergeInLoop(SimtBuilder &b, int64_t n, Type type, function_ref<Value(Value)> leaf,
+                         function_ref<Value(Value, Value)> merge) {
   int64_t levels = llvm::Log2_64(n) + 1;
   Value zero = b.create<arith::ConstantOp>(cast<TypedAttr>(b.getZeroAttr(type)));
   SimtBuilder::Values sums = b.loop(b.i32(0), b.i32(n), b.i32(1), SmallVector<Value>(levels, zero),
@@ -32,15 +33,24 @@ static Value sumInLoop(SimtBuilder &b, int64_t n, Type type, function_ref<Value(
                                         Value stores = b.andI(active, b.xorI(bit, b.i1(true)));
                                         active = b.andI(active, bit);
                                         next.push_back(b.select(stores, carry, held[l]));
-                                        carry = b.select(active, b.fadd(held[l], carry), carry);
+                                        carry = b.select(active, merge(held[l], carry), carry);
                                       }
                                       return next;
                                     });
   Value total;
   for (int64_t l = 0; l < levels; ++l)
     if (n >> l & 1)
-      total = total ? b.fadd(sums[l], total) : sums[l];
+      total = total ? merge(sums[l], total) : sums[l];
   return total;
+}
+
+/// What the items left one after another at `from`, to the body's tile.
+void KernelLowering::collectItems(FinishOp op, Value from) {
+  int64_t bytes = op.partialBytes(), word = wordFor(bytes);
+  Value to = bufferOf(op.getBody().getArgument(0));
+  forEachBatched(
+      bytes / word, 8, [&](Value i) { return b.load(wordType(b, word), b.offset(from, b.mul(i, word))); },
+      [&](Value i, Value data) { b.store(data, b.offset(to, b.mul(i, word))); });
 }
 
 /// The sums of `local` rows, from the partials at `rows` (docs: kernel.finish) into the body's tile.
@@ -58,14 +68,15 @@ void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
   }
   // Four rows at a time where they are 16 bytes: many partials are in flight, and this CTA is the last.
   int64_t width = local % 4 == 0 && whole % 4 == 0 ? 4 : 1;
+  bool max = stateOver(op.getTile().getType().getStates(), op.getAxis())->getKind() == StateKind::Max;
+  auto merge = [&](Value x, Value y) { return max ? b.fmax(x, y) : b.fadd(x, y); };
   Type type = width == 4 ? Type(VectorType::get({4}, b.getF32Type())) : Type(b.getF32Type());
   forEach(local / width, [&](Value i) {
     Value at = b.offset(rows, b.mul(i, 4 * width));
     auto partial = [&](Value k) { return b.load(type, b.offset(at, b.mul(b.wide(k), whole * 4))); };
-    Value total = numItems > kUnrolledItems ? sumInLoop(b, numItems, type, partial)
-                                            : mergeTree<Value>(
-                                                  numItems, [&](int64_t k) { return partial(b.i32(k)); },
-                                                  [&](Value x, Value y) { return b.fadd(x, y); });
+    Value total = numItems > kUnrolledItems
+                      ? mergeInLoop(b, numItems, type, partial, merge)
+                      : mergeTree<Value>(numItems, [&](int64_t k) { return partial(b.i32(k)); }, merge);
     b.store(total, b.offset(bufferOf(sum), b.mul(i, 4 * width)));
   });
 }
@@ -80,7 +91,8 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
   auto items = op->getParentOfType<ForItemsOp>();
   Value counter = b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(b.mul(rank, 4))));
   // Partials lie as [item][row]; this CTA's rows from partOffset on.
-  Value rows = b.offset(workspace, b.add(b.i64(op.getPartials()), b.wide(b.mul(partOffset(type), 4))));
+  int64_t bytes = type.getElementBytes();
+  Value rows = b.offset(workspace, b.add(b.i64(op.getPartials()), b.wide(b.mul(partOffset(type), bytes))));
   Value flag = b.offset(shared, layout.flag);
   auto f32 = b.getF32Type();
 
@@ -92,12 +104,15 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
                                  b.offset(rows, b.mul(i, 4)), loadElement(op.getTile(), i));
       });
     } else {
-      Value mine = b.offset(rows, b.mul(b.wide(item(items.getItem())), whole * 4));
-      forEach(local, [&](Value i) { b.store(loadElement(op.getTile(), i), b.offset(mine, b.mul(i, 4))); });
+      Value mine = b.offset(rows, b.mul(b.wide(item(items.getItem())), whole * bytes));
+      int64_t word = wordFor(local * bytes);
+      forEach(local * bytes / word, [&](Value i) {
+        Value at = b.mul(i, word);
+        b.store(b.load(wordType(b, word), b.offset(bufferOf(op.getTile()), at)), b.offset(mine, at));
+      });
     }
     sync();
-    b.ifThen(b.eq(tid, 0), [&] {
-      b.create<simt::FenceOp>(simt::Scope::Gpu);
+    b.ifThen(b.eq(tid, 0), [&] { // the barriers pass on what it releases and acquires
       Value before = b.create<simt::AtomicOp>(b.getI32Type(), simt::Rmw::Add, simt::Ordering::AcqRel,
                                               simt::Scope::Gpu, counter, b.i32(1))
                          .getResult();
@@ -106,8 +121,7 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
     sync();
     Value last = b.eq(b.load(b.getI32Type(), flag), numItems - 1);
     b.ifThen(last, [&] {
-      b.create<simt::FenceOp>(simt::Scope::Gpu);
-      mergePartials(op, rows, local);
+      op.getGather() ? collectItems(op, rows) : mergePartials(op, rows, local);
       sync();
       result = lowerBlock(op.getBody().front());
       b.loc = op.getLoc();
