@@ -19,16 +19,41 @@
 using namespace cfc;
 
 namespace cfc {
-/// The reference's answer for one case.
+/// The references' answers for one case.
 struct ReferenceRun {
   const TensorMap &inputs;
   attn::ReferenceResult result;
+  std::optional<attn::ReferenceResult> second = {};
+  /// How far apart the references may be: far above what the order of double sums explains, far below the
+  /// error of a float.
+  Tolerance between = {1e-9, 1e-9};
+
+  /// Compares what was found with both. `get` finds the value in a result; `row`, `byRow`: see compare.
+  template <typename Get>
+  void compare(Check &check, const Tensor &found, int64_t row, bool byRow, bool isLog, Get get) const;
 };
 } // namespace cfc
 
 bool CaseResult::passed() const {
-  return faults.empty() &&
-         std::all_of(checks.begin(), checks.end(), [](auto &c) { return c.comparison.passed; });
+  return faults.empty() && std::all_of(checks.begin(), checks.end(), [](auto &c) { return c.passed(); });
+}
+
+template <typename Get>
+void ReferenceRun::compare(Check &check, const Tensor &found, int64_t row, bool byRow, bool isLog,
+                           Get get) const {
+  auto distance = [&](const std::vector<double> &expected, const Tensor &values, Tolerance tolerance) {
+    return isLog ? compareLogs(expected, values, tolerance)
+                 : cfc::compare(expected, values, row, byRow, tolerance);
+  };
+  const std::vector<double> &first = get(result);
+  check.comparison = distance(first, found, check.tolerance);
+  if (!second)
+    return;
+  const std::vector<double> &other = get(*second);
+  Tensor values(DType::f64, check.shape);
+  std::copy(other.begin(), other.end(), values.as<double>());
+  Comparison apart = distance(first, values, between);
+  check.second = {distance(other, found, check.tolerance), apart.largest, apart.passed};
 }
 
 //===----------------------------------------------------------------------===//
@@ -49,7 +74,27 @@ Verifier::Verifier(Compiler &compiler, const Source &source, Device &device, Ver
   } else {
     useKernels();
   }
+  makeSecondReference();
   makeInputs();
+}
+
+/// On a GPU the kernels of templates/device are a second reference.
+void Verifier::makeSecondReference() {
+  DeviceKernels *kernels = options.referenceKernels;
+  if (!kernels && device.isEmulator())
+    return;
+  if (!kernels) {
+    try {
+      nvrtcKernels = std::make_unique<NvrtcKernels>();
+    } catch (const Failure &failure) {
+      llvm::StringRef why = failure.what();
+      why.consume_front("error: ");
+      whyLess.push_back("compared with the CPU reference only: " + why.str());
+      return;
+    }
+    kernels = nvrtcKernels.get();
+  }
+  deviceReference = std::make_unique<DeviceReference>(device, *kernels, graph);
 }
 
 /// The program is a file of kernels; they return what the graph returns and nothing else.
@@ -102,8 +147,8 @@ void Verifier::makeTapped() {
     assembly.ptxas = options.build.ptxas;
     auto found = Assembler::find(assembly);
     if (auto *failure = std::get_if<EmitFailure>(&found)) {
-      whyLess =
-          "only the graph's results are compared, because values inside need ptxas: " + failure->message;
+      whyLess.push_back("only the graph's results are compared, because values inside need ptxas: " +
+                        failure->message);
       return keepResultTaps();
     }
   }
@@ -220,6 +265,8 @@ void Verifier::makeInputs() {
     if (!changes(spec))
       same[spec.name] = fixed.at(spec.name);
   unchanging.upload(same, plain.graph);
+  if (deviceReference)
+    unchanging.upload(same); // it reads native weights
 }
 
 TensorMap Verifier::caseInputs(size_t index) const {
@@ -328,13 +375,14 @@ void Verifier::launch(const std::vector<Loaded *> &all, uint64_t seed) {
 
 void Verifier::checkTaps(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
   for (const Tap &tap : tapList) {
-    auto expected = reference.result.values.find(tap.value);
-    if (expected == reference.result.values.end())
-      internalError("the reference has no value for {}", tap.name);
     Check check = {tap.name, tap.shape, {}, toleranceFor(tap.coarsest), &tap};
-    check.comparison =
-        tap.isLog ? compareLogs(expected->second, outputs.at(tap.result), check.tolerance)
-                  : compare(expected->second, outputs.at(tap.result), tap.row, tap.byRow, check.tolerance);
+    reference.compare(check, outputs.at(tap.result), tap.row, tap.byRow, tap.isLog,
+                      [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
+                        auto expected = one.values.find(tap.value);
+                        if (expected == one.values.end())
+                          internalError("a reference has no value for {}", tap.name);
+                        return expected->second;
+                      });
     result.checks.push_back(check);
   }
 }
@@ -352,18 +400,23 @@ static Tensor rowOf(const Tensor &cache, int64_t slot) {
 /// What a program did to the caches: appended rows have the reference's values, all others are as before.
 void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
   std::map<std::string, std::vector<int64_t>> slots; // of each cache
-  for (const attn::AppendedRow &row : reference.result.appended) {
+  for (auto [index, row] : llvm::enumerate(reference.result.appended)) {
     if (row.slot < 0)
       continue;
     slots[row.cache].push_back(row.slot);
     attn::KvAppendOp append = row.op;
-    for (auto [part, expected] : {std::pair(".k", &row.k), std::pair(".v", &row.v)}) {
+    for (auto [part, values] :
+         {std::pair(".k", &attn::AppendedRow::k), std::pair(".v", &attn::AppendedRow::v)}) {
       Tensor found = rowOf(outputs.at(row.cache + part), row.slot);
       Check check = {fmt::format("{}{} row {}", row.cache, part, row.slot),
                      found.shape,
                      {},
                      toleranceFor(coarsestType(append.getResult()))};
-      check.comparison = compare(*expected, found, found.shape[1], false, check.tolerance);
+      reference.compare(
+          check, found, found.shape[1], false, false,
+          [&, i = index, member = values](const attn::ReferenceResult &one) -> const std::vector<double> & {
+            return one.appended[i].*member;
+          });
       result.checks.push_back(check);
     }
   }
@@ -405,7 +458,7 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
     CaseResult caches;
     checkRows(caches, outputs, reference);
     for (Check &check : caches.checks)
-      if (!check.comparison.passed) {
+      if (!check.passed()) {
         check.name += " (without taps)";
         result.checks.push_back(check);
       }
@@ -420,11 +473,12 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
     const Tensor &found = outputs.at(spec.name);
     mlir::Value value = graph.getReturn().getValues()[index];
     Check check = {spec.name, found.shape, {}, toleranceFor(coarsestType(value))};
-    const std::vector<double> &expected = reference.result.results.at(index++);
-    check.comparison = isLogSumExp(value)
-                           ? compareLogs(expected, found, check.tolerance)
-                           : compare(expected, found, found.shape.back(), false, check.tolerance);
-    if (!check.comparison.passed)
+    reference.compare(check, found, found.shape.back(), false, isLogSumExp(value),
+                      [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
+                        return one.results.at(index);
+                      });
+    ++index;
+    if (!check.passed())
       result.checks.push_back(check);
     auto other = tappedOutputs.find(spec.name);
     if (deterministic && other != tappedOutputs.end() &&
@@ -440,6 +494,57 @@ static std::string statusText(uint32_t bits) {
     if (bits & bit)
       text += (text.empty() ? "" : ", ") + std::string(name);
   return text.empty() ? "nothing" : text;
+}
+
+namespace {
+/// Elements of appended rows that two references store with different bits.
+struct RoundedApart {
+  size_t ties = 0;   ///< the number is so close to the middle that the order of sums decides
+  size_t others = 0; ///< one of the references rounds wrongly, or computed another number
+
+  RoundedApart(const attn::ReferenceResult &first, const attn::ReferenceResult &second) {
+    for (auto [one, other] : llvm::zip_equal(first.appended, second.appended)) {
+      attn::KvAppendOp append = one.op;
+      ElementKind kind = attn::elementKind(append.getCache().getType().getElementType());
+      add(kind, one.k, one.kBytes, other.kBytes);
+      add(kind, one.v, one.vBytes, other.vBytes);
+    }
+  }
+
+private:
+  void add(ElementKind kind, const std::vector<double> &numbers, const std::vector<uint8_t> &one,
+           const std::vector<uint8_t> &other) {
+    size_t bytes = elementSize(kind);
+    for (size_t i = 0; i < numbers.size(); ++i)
+      if (std::memcmp(&one[i * bytes], &other[i * bytes], bytes) != 0)
+        ++(roundTo(kind, numbers[i] * (1 - 1e-9)) != roundTo(kind, numbers[i] * (1 + 1e-9)) ? ties : others);
+  }
+};
+} // namespace
+
+/// Asks the second reference. The program has not run yet: it would append to the caches.
+void Verifier::evaluateSecond(CaseResult &result, ReferenceRun &reference) {
+  if (!deviceReference)
+    return;
+  reference.second =
+      deviceReference->evaluate(plainLoaded.tensors->bindings(plain.graph, /*nativeWeights=*/true));
+  if (reference.second->status != reference.result.status)
+    result.faults.push_back(fmt::format("the references disagree on what is out of bound: {} and {}",
+                                        statusText(reference.result.status),
+                                        statusText(reference.second->status)));
+  RoundedApart apart(reference.result, *reference.second);
+  if (apart.others)
+    result.faults.push_back(
+        fmt::format("{} elements of the appended rows are rounded differently by the references: "
+                    "one of them is wrong",
+                    apart.others));
+  if (apart.ties == 0)
+    return;
+  // What is computed from the rows differs by what one rounding explains.
+  reference.between = toleranceFor(DType::f16);
+  result.notes.push_back(fmt::format("{} element{} of the appended rows: the references round to different "
+                                     "sides of a tie, so they are held to {:.0e} of each other",
+                                     apart.ties, apart.ties == 1 ? "" : "s", reference.between.element));
 }
 
 CaseResult Verifier::check(size_t index) {
@@ -460,6 +565,7 @@ CaseResult Verifier::check(size_t index) {
     all.push_back(&tappedLoaded);
   for (Loaded *loaded : all)
     prepare(*loaded, inputs);
+  evaluateSecond(result, reference);
   launch(all, options.seed + index);
   TensorMap outputs = plainLoaded.tensors->outputs(plain.graph), tappedOutputs;
   if (hasTapped)

@@ -3,6 +3,7 @@
 #include "dialects/attn/Reference.h"
 #include "tools/lib/Build.h"
 #include "tools/lib/Compare.h"
+#include "tools/lib/DeviceReference.h"
 #include "tools/lib/Session.h"
 #include "tools/lib/Taps.h"
 #include <optional>
@@ -21,6 +22,16 @@ struct VerifyOptions {
   uint64_t seed = 0;
   InputOptions inputs;
   BuildOptions build;
+  /// What runs the second reference. Null: kernels by NVRTC on a GPU, no second reference on the emulator.
+  DeviceKernels *referenceKernels = nullptr;
+};
+
+/// What the second reference, which runs on the GPU, says about a value.
+struct SecondOpinion {
+  Comparison comparison; ///< of what the program computed with the second reference
+  double between = 0;    ///< how far the references are apart, like Comparison::largest
+  bool agree = true;     ///< whether that is what the order of double sums explains
+  bool passed() const { return comparison.passed && agree; }
 };
 
 /// One comparison of one case.
@@ -30,12 +41,19 @@ struct Check {
   Comparison comparison;
   Tolerance tolerance;
   const Tap *tap = nullptr; ///< null for rows of a cache
+  std::optional<SecondOpinion> second = {};
+  bool passed() const { return comparison.passed && (!second || second->passed()); }
+  /// The comparison that failed, if one did.
+  const Comparison &decisive() const {
+    return comparison.passed && second && !second->comparison.passed ? second->comparison : comparison;
+  }
 };
 
 /// What was found at one length.
 struct CaseResult {
   int64_t length = 0;
   std::vector<Check> checks;
+  std::vector<std::string> notes;  ///< what is worth knowing, and no fault
   std::vector<std::string> faults; ///< what changed that should not have, a wrong status, differing bits
   bool passed() const;
 };
@@ -48,8 +66,8 @@ public:
   /// The lengths to check: those of the options, or the one that the inputs give.
   const std::vector<int64_t> &lengths() const { return cases; }
   const Program &program() const { return plain; }
-  /// Why less is compared than could be, or "".
-  const std::string &note() const { return whyLess; }
+  /// Why less is compared than could be.
+  const std::vector<std::string> &notes() const { return whyLess; }
   CaseResult check(size_t index);
 
 private:
@@ -57,6 +75,7 @@ private:
   void keepResultTaps();
   void makeTapped();
   void makeInputs();
+  void makeSecondReference();
   void requireRoom();
   int64_t capacity() const;
   TensorMap caseInputs(size_t index) const;
@@ -67,6 +86,7 @@ private:
     std::unique_ptr<Executable> executable = {};
   };
   void prepare(Loaded &loaded, const TensorMap &inputs);
+  void evaluateSecond(CaseResult &result, struct ReferenceRun &reference);
   void launch(const std::vector<Loaded *> &all, uint64_t seed);
   void checkRows(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);
   void checkTaps(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);
@@ -79,7 +99,7 @@ private:
   VerifyOptions options;
   attn::GraphOp graph;
   std::vector<Tap> tapList;
-  std::string whyLess;
+  std::vector<std::string> whyLess;
   Program plain, tapped;
   mlir::OwningOpRef<mlir::ModuleOp> tappedModule, kernelModule;
   std::vector<InputSpec> specs;
@@ -89,7 +109,9 @@ private:
   bool lengthIsNamed = false;     ///< the user gave the lengths as a tensor
   bool mustAppend = false;        ///< verify chooses a slot, so that some request is not idle
   int64_t bound = INT32_MAX;      ///< largest length
-  DeviceTensors unchanging;       ///< inputs that are the same in every case
+  std::unique_ptr<NvrtcKernels> nvrtcKernels;
+  std::unique_ptr<DeviceReference> deviceReference; ///< null where only the CPU reference is used
+  DeviceTensors unchanging;                         ///< inputs that are the same in every case
   Loaded plainLoaded{&plain}, tappedLoaded{&tapped};
 };
 

@@ -1,0 +1,354 @@
+//===- DeviceReferenceTest.cpp - The kernels of templates/device ------------===//
+//
+// Both the reference kernels and the unfused chain run on the host here, and
+// are compared with the float64 reference on random inputs.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/lib/DeviceReference.h"
+#include "HostKernels.h"
+#include "tools/lib/BaselineChain.h"
+#include "tools/lib/Build.h"
+#include "tools/lib/DeviceSources.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Verify.h"
+#include <catch2/catch.hpp>
+#include <cstring>
+
+using namespace cfc;
+using Catch::Contains;
+
+namespace {
+/// Where a token is appended and what is attended.
+struct Case {
+  int64_t length, slot, position;
+};
+
+/// A graph with inputs in the host's memory.
+class Example {
+public:
+  /// A graph of templates/graphs, or another one by its text.
+  explicit Example(const std::string &name, const char *text = nullptr)
+      : source(text ? ofText(text) : readSource(compiler, CFC_GRAPHS "/" + name + ".mlir")) {
+    for (const runtime::TensorSpec &tensor : program.graph.tensors)
+      hasCache |= tensor.kind == runtime::TensorKind::KvCache;
+  }
+
+  attn::GraphOp graph() { return source.graph(); }
+
+  void set(Case c) {
+    inputs = resolveInputs(specs, {}, {7, std::max<int64_t>(c.length, 0), capacity});
+    for (const InputSpec &spec : specs) {
+      int64_t value = spec.role == DataRole::Length     ? c.length
+                      : spec.role == DataRole::Slot     ? c.slot
+                      : spec.role == DataRole::Position ? c.position
+                                                        : INT64_MIN;
+      if (value == INT64_MIN)
+        continue;
+      Tensor tensor(spec.type, spec.shape);
+      for (int64_t i = 0; i < tensor.elements(); ++i)
+        tensor.set(i, double(value));
+      inputs[spec.name] = tensor;
+    }
+    tensors.upload(inputs);
+  }
+  std::vector<cfc_tensor> bindings() { return tensors.bindings(program.graph); }
+  TensorMap outputs() { return tensors.outputs(program.graph); }
+  void poisonResults() { tensors.poisonResults(program.graph); }
+
+  attn::ReferenceResult expected() {
+    auto result = attn::evaluate(graph(), referenceInputs(specs, inputs), 1);
+    REQUIRE(mlir::succeeded(result));
+    return std::move(*result);
+  }
+
+  static constexpr int64_t capacity = 150;
+  Compiler compiler;
+  Source source;
+  std::unique_ptr<Device> device = makeEmulatorDevice();
+  Program program = makeProgram(compiler, source, {}, *device);
+  std::vector<InputSpec> specs = inputSpecs(*source.module, program.graph);
+  TensorMap inputs;
+  DeviceTensors tensors{*device};
+  bool hasCache = false;
+
+private:
+  Source ofText(const char *text) {
+    Source made;
+    made.path = "example.mlir";
+    made.text = text;
+    made.module = compiler.parse(text, made.path);
+    return made;
+  }
+};
+
+void checkClose(const std::vector<double> &found, const std::vector<double> &expected) {
+  Tensor values(DType::f64, {int64_t(found.size())});
+  std::copy(found.begin(), found.end(), values.as<double>());
+  Comparison c = compare(expected, values, int64_t(expected.size()), false, {1e-12, 1e-11});
+  INFO("relative L2 " << c.relativeL2 << ", largest " << c.largest << " at " << c.worst << ": expected "
+                      << c.expected << ", found " << c.found);
+  CHECK(c.passed);
+}
+
+void checkReference(Example &example) {
+  attn::ReferenceResult expected = example.expected();
+  HostKernels kernels;
+  DeviceReference reference(*example.device, kernels, example.graph());
+  std::vector<cfc_tensor> bindings = example.bindings();
+  example.poisonResults();
+  TensorMap before = example.outputs();
+  attn::ReferenceResult found = reference.evaluate(bindings);
+  for (auto &[value, numbers] : found.values) {
+    INFO("%" << attn::getValueName(value));
+    checkClose(numbers, expected.values.find(value)->second);
+  }
+  REQUIRE(found.results.size() == expected.results.size());
+  for (size_t i = 0; i < found.results.size(); ++i)
+    checkClose(found.results[i], expected.results[i]);
+  REQUIRE(found.appended.size() == expected.appended.size());
+  for (size_t i = 0; i < found.appended.size(); ++i) {
+    CHECK(found.appended[i].slot == expected.appended[i].slot);
+    CHECK(found.appended[i].cache == expected.appended[i].cache);
+    checkClose(found.appended[i].k, expected.appended[i].k);
+    CHECK(found.appended[i].kBytes == expected.appended[i].kBytes);
+    CHECK(found.appended[i].vBytes == expected.appended[i].vBytes);
+  }
+  CHECK(found.status == expected.status);
+  CHECK(!example.device->brokenGuard());
+  // It leaves the caller's tensors alone.
+  for (auto &[name, tensor] : example.outputs())
+    CHECK(std::memcmp(tensor.data(), before.at(name).data(), tensor.bytes()) == 0);
+}
+
+/// What the chain wrote, with limits for a chain of rounded values.
+void checkChain(Example &example, const Case &c, int64_t tunedLength, int sms) {
+  attn::ReferenceResult expected = example.expected();
+  HostKernels kernels;
+  BaselineChain chain(example.graph(), kernels, tunedLength, sms);
+  CHECK(kernels.launched.empty());
+  auto workspace =
+      reinterpret_cast<void *>(example.device->allocate(chain.workspaceBytes() + 1, 256, "workspace"));
+  std::vector<cfc_tensor> bindings = example.bindings();
+  example.poisonResults();
+  TensorMap before = example.outputs();
+  chain.launch(bindings, workspace, nullptr);
+  CHECK(kernels.launched.size() == chain.launches());
+  TensorMap after = example.outputs();
+  auto values = example.graph().getReturn().getValues();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Tensor &found = after.at(example.graph().getResultName(unsigned(i)));
+    Tolerance limit = toleranceFor(coarsestType(values[i]));
+    Comparison r = isLogSumExp(values[i])
+                       ? compareLogs(expected.results[i], found, limit)
+                       : compare(expected.results[i], found, found.shape.back(), false, limit);
+    INFO("result " << i << ": relative L2 " << r.relativeL2 << ", largest " << r.largest);
+    CHECK(r.passed);
+  }
+  for (const attn::AppendedRow &row : expected.appended)
+    for (auto [part, numbers] : {std::pair(".k", &row.k), std::pair(".v", &row.v)}) {
+      const Tensor &old = before.at(row.cache + part), &now = after.at(row.cache + part);
+      int64_t dim = now.shape[2];
+      double worst = 0;
+      int64_t foreign = 0;
+      for (int64_t i = 0; i < now.elements(); ++i) {
+        int64_t head = i / dim / now.shape[1], token = i / dim % now.shape[1];
+        if (token != row.slot)
+          foreign += now.as<uint16_t>()[i] != old.as<uint16_t>()[i];
+        else
+          worst = std::max(worst, std::abs(now.get(i) - (*numbers)[size_t(head * dim + i % dim)]));
+      }
+      CHECK(foreign == 0);
+      CHECK(worst < toleranceFor(now.type).element * 2);
+    }
+  CHECK(!example.device->brokenGuard());
+}
+
+const char *graphs[] = {"attention_only",       "gqa_small",       "linear",
+                        "norm_linear",          "no_residual",     "q_second_user",
+                        "returns_intermediate", "small_attention", "two_blocks"};
+
+/// Head dimension 80, mixed types, outputs that are no multiple of a block's, an append whose K is an
+/// argument.
+const char *oddText = R"(
+attn.graph @odd(%x: tensor<1x88xbf16>, %gain: tensor<88xbf16>, %w: tensor<328x88xbf16>, %w2: tensor<320x88xbf16>,
+    %bias: tensor<328xf16>, %bias2: tensor<320xbf16>, %k: tensor<1x160xf16>, %v: tensor<1x160xbf16>,
+    %cache: !attn.kv_cache<heads = 2, dim = 80, bf16>, %slot: tensor<1xi64>,
+    %len: !attn.lengths<1, capacity = 150>) -> (tensor<1x328xbf16>, tensor<1x320xbf16>, tensor<1x4xf32>) {
+  %n = attn.rms_norm %x, %gain {eps = 0.5}
+  %a, %q = attn.linear %n, [%w, %w2] bias [%bias, %bias2]
+  %c = attn.kv_append %cache, %k, %v at %slot
+  %o, %lse = attn.attention %q, %c, %len {scale = 0.1}
+  attn.return %a, %o, %lse
+})";
+} // namespace
+
+TEST_CASE("every operation of the dialect has a kernel") {
+  Compiler compiler;
+  compiler.context().loadDialect<attn::AttnDialect>();
+  int count = 0;
+  for (mlir::RegisteredOperationName op : compiler.context().getRegisteredOperations()) {
+    llvm::StringRef name = op.getStringRef();
+    if (!name.consume_front("attn.") || name == "graph" || name == "return")
+      continue;
+    INFO(name.str());
+    ++count;
+    const DeviceSource *source = findDeviceSource(name.str() + ".cu");
+    REQUIRE(source);
+    CHECK_THAT(std::string(source->text), Contains("extern \"C\" __global__ void " + name.str()));
+  }
+  CHECK(count >= 7);
+}
+
+TEST_CASE("the reference's kernels agree with the float64 reference") {
+  for (const char *name : graphs) {
+    Example example(name);
+    std::vector<Case> cases = {{0, 0, 0}, {37, 39, 40}, {130, 130, 131}};
+    if (!example.hasCache)
+      cases.resize(1);
+    for (const Case &c : cases) {
+      INFO(name << ", length " << c.length);
+      example.set(c);
+      checkReference(example);
+    }
+  }
+}
+
+TEST_CASE("what is out of bound or idle is the same in both references") {
+  Example example("small_attention");
+  for (const Case &c : {Case{5, -1, 5}, Case{100000, 7, 7}, Case{-3, 7, 7}, Case{5, 150, 5}, Case{5, -2, 5},
+                        Case{5, int64_t(1) << 40, 5}, Case{5, 6, -1}, Case{5, 6, 256}}) {
+    INFO("length " << c.length << ", slot " << c.slot << ", position " << c.position);
+    example.set(c);
+    checkReference(example);
+  }
+}
+
+TEST_CASE("the unfused chain computes what the graph says") {
+  for (const char *name : graphs) {
+    Example example(name);
+    std::vector<Case> cases = {{0, 0, 0}, {130, 131, 132}};
+    if (!example.hasCache)
+      cases.resize(1);
+    for (const Case &c : cases)
+      for (int sms : {1, 132}) {
+        INFO(name << ", length " << c.length << ", tuned for " << sms << " SMs");
+        example.set(c);
+        checkChain(example, c, 130, sms);
+      }
+  }
+}
+
+TEST_CASE("head dimensions, types and sizes that are not round") {
+  Example example("odd", oddText);
+  for (const Case &c : {Case{0, 0, 0}, Case{65, 66, 0}, Case{130, 140, 0}, Case{5, -1, 0}}) {
+    INFO("length " << c.length << ", slot " << c.slot);
+    example.set(c);
+    checkReference(example);
+    checkChain(example, c, c.length, 132);
+  }
+}
+
+namespace {
+/// A reference that is wrong: its kernels' parameters are changed.
+class WrongKernels : public HostKernels {
+public:
+  using Change = std::function<void(const DeviceKernel &, void *parameter)>;
+  explicit WrongKernels(Change change) : change(std::move(change)) {}
+  void launch(const DeviceKernel &kernel, LaunchShape shape, const void *parameter,
+              CUstream stream) override {
+    change(kernel, const_cast<void *>(parameter));
+    HostKernels::launch(kernel, shape, parameter, stream);
+  }
+
+private:
+  Change change;
+};
+
+CaseResult verifySmall(DeviceKernels &kernels) {
+  Compiler compiler;
+  Source source = readSource(compiler, CFC_GRAPHS "/small_attention.mlir");
+  std::unique_ptr<Device> device = makeEmulatorDevice();
+  VerifyOptions options;
+  options.lengths = {5};
+  options.lengthsGiven = true;
+  options.referenceKernels = &kernels;
+  return Verifier(compiler, source, *device, options).check(0);
+}
+} // namespace
+
+TEST_CASE("verify compares with both references") {
+  HostKernels kernels;
+  CaseResult result = verifySmall(kernels);
+  CHECK(result.passed());
+  CHECK(result.notes.empty());
+  REQUIRE(result.checks.size() >= 5);
+  for (const Check &check : result.checks) {
+    INFO(check.name);
+    REQUIRE(check.second);
+    CHECK(check.second->comparison.relativeL2 == Approx(check.comparison.relativeL2).epsilon(1e-6));
+    CHECK(check.second->between < 1e-12);
+  }
+}
+
+TEST_CASE("verify fails where the references disagree, though the program is close to both") {
+  WrongKernels kernels([](const DeviceKernel &kernel, void *parameter) {
+    if (kernel.name == "rms_norm")
+      static_cast<cfc_reference::RmsNorm *>(parameter)->eps *= 1.1; // 5e-7 of the result
+  });
+  CaseResult result = verifySmall(kernels);
+  CHECK(!result.passed());
+  REQUIRE(!result.checks.empty());
+  const Check &check = result.checks.front();
+  CHECK(check.comparison.passed);
+  CHECK(check.second->comparison.passed);
+  CHECK(!check.second->agree);
+  CHECK(!check.passed());
+}
+
+TEST_CASE("verify fails where a reference rounds wrongly or sees another slot") {
+  WrongKernels rounding([](const DeviceKernel &kernel, void *parameter) {
+    if (kernel.name == "kv_append")
+      static_cast<cfc_reference::KvAppend *>(parameter)->cacheKind = 1; // bf16 in place of f16
+  });
+  CaseResult result = verifySmall(rounding);
+  REQUIRE(!result.faults.empty());
+  CHECK_THAT(result.faults[0], Contains("rounded differently by the references"));
+  WrongKernels status([](const DeviceKernel &kernel, void *parameter) {
+    if (kernel.name == "rope")
+      static_cast<cfc_reference::Rope *>(parameter)->positions = 3;
+  });
+  result = verifySmall(status);
+  REQUIRE(!result.faults.empty());
+  CHECK_THAT(result.faults[0], Contains("disagree on what is out of bound: nothing and position"));
+}
+
+TEST_CASE("a block's chain has one launch for each operation") {
+  Example example("small_attention");
+  HostKernels kernels;
+  BaselineChain chain(example.graph(), kernels, 1024, 132);
+  CHECK(chain.kernelNames() == std::vector<std::string>{"fast_rms_norm", "fast_linear", "fast_rope_append",
+                                                        "fast_attention", "fast_attention_merge",
+                                                        "fast_linear", "fast_add"});
+}
+
+TEST_CASE("what the chain does not take is refused") {
+  Compiler compiler;
+  HostKernels kernels;
+  auto refuse = [&](const std::string &text) -> std::string {
+    auto module = compiler.parse(text, "g.mlir");
+    try {
+      BaselineChain(*module->getOps<attn::GraphOp>().begin(), kernels, 0, 132);
+    } catch (const Failure &failure) {
+      CHECK(failure.code == Exit::CannotRun);
+      return failure.what();
+    }
+    return "";
+  };
+  CHECK_THAT(refuse("attn.graph @g(%a: tensor<2x8xf16>, %b: tensor<2x8xf16>) -> tensor<2x8xf16> {\n"
+                    "  %c = attn.add %a, %b\n  attn.return %c\n}"),
+             Contains("one request, not 2"));
+  CHECK_THAT(refuse("attn.graph @g(%q: tensor<1x12xf16>, %c: !attn.kv_cache<heads = 1, dim = 12, f16>,\n"
+                    "    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x12xf16> {\n"
+                    "  %o = attn.attention %q, %c, %len {scale = 1.0}\n  attn.return %o\n}"),
+             Contains("multiples of 8 up to 256, not 12"));
+}

@@ -1,0 +1,251 @@
+//===- DeviceReference.cpp - What a graph means, a second time -------------===//
+#include "tools/lib/DeviceReference.h"
+#include "dialects/attn/ReferenceMath.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "tools/lib/Failure.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace cfc;
+using namespace mlir;
+namespace ref = cfc_reference;
+
+/// As templates/device/element.h counts the kinds.
+static int kindOf(Type element) { return int(attn::elementKind(element)); }
+static constexpr int kindF64 = 16;
+
+static int64_t rowsOf(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(0); }
+static int64_t columnsOf(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(1); }
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// Memory that is kept for the next case, as long as its size stays the same.
+void *DeviceReference::buffer(const std::string &name, int64_t bytes) {
+  uintptr_t &data = buffers[fmt::format("{} of {} bytes", name, bytes)];
+  if (!data)
+    data = device.allocate(size_t(bytes), 256, "the reference's " + name);
+  return reinterpret_cast<void *>(data);
+}
+
+double *DeviceReference::define(Value value) {
+  int64_t count = cast<RankedTensorType>(value.getType()).getNumElements();
+  std::string name = fmt::format("value {} %{}", values.size(), attn::getValueName(value));
+  return values[value] = static_cast<double *>(buffer(name, count * int64_t(sizeof(double))));
+}
+
+const cfc_tensor &DeviceReference::argument(Value value) {
+  auto it = bound.find(attn::getValueName(value));
+  if (it == bound.end())
+    internalError("no tensor is bound to %{}", attn::getValueName(value));
+  return it->second;
+}
+
+const cfc_tensor &DeviceReference::cacheOf(Value cache) {
+  while (auto append = cache.getDefiningOp<attn::KvAppendOp>())
+    cache = append.getCache();
+  return argument(cache);
+}
+
+ref::Elements DeviceReference::read(Value value) {
+  if (auto it = values.find(value); it != values.end())
+    return {it->second, kindF64};
+  Type element = cast<RankedTensorType>(value.getType()).getElementType();
+  return {argument(value).data, kindOf(element)};
+}
+
+std::vector<double> DeviceReference::toHost(Value value) {
+  auto type = cast<RankedTensorType>(value.getType());
+  if (auto it = values.find(value); it != values.end()) {
+    std::vector<double> numbers(type.getNumElements());
+    device.download(numbers.data(), reinterpret_cast<uintptr_t>(it->second), numbers.size() * sizeof(double));
+    return numbers;
+  }
+  ElementKind kind = attn::elementKind(type.getElementType());
+  std::vector<char> bytes(type.getNumElements() * elementSize(kind));
+  device.download(bytes.data(), reinterpret_cast<uintptr_t>(argument(value).data), bytes.size());
+  return attn::toDoubles(kind, bytes.data(), type.getNumElements());
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+template <typename Parameter>
+void DeviceReference::launch(const char *file, const char *name, int64_t threads,
+                             const Parameter &parameter) {
+  kernels.launch({std::string(file) + ".cu", name, {}}, threadsFor(threads), &parameter, nullptr);
+}
+
+void DeviceReference::run(attn::RmsNormOp op) {
+  ref::RmsNorm a = {};
+  a.x = read(op.getX());
+  a.gain = read(op.getGain());
+  a.result = define(op.getResult());
+  a.rows = rowsOf(op.getX());
+  a.width = columnsOf(op.getX());
+  a.eps = op.getEps().convertToDouble();
+  launch("rms_norm", "rms_norm", a.rows * a.width, a);
+}
+
+void DeviceReference::run(attn::LinearOp op) {
+  for (auto [index, result, weight] : llvm::enumerate(op.getResults(), op.getWeights())) {
+    ref::Linear a = {};
+    a.x = read(op.getX());
+    a.weight = read(weight);
+    if (!op.getBiases().empty())
+      a.bias = read(op.getBiases()[index]);
+    a.result = define(result);
+    a.rows = rowsOf(op.getX());
+    a.inputs = columnsOf(op.getX());
+    a.outputs = rowsOf(weight);
+    launch("linear", "linear", a.rows * a.outputs, a);
+  }
+}
+
+void DeviceReference::run(attn::RopeTableOp op) {
+  ref::RopeTable a = {};
+  a.result = define(op.getResult());
+  a.positions = op.getPositions();
+  a.dim = op.getDim();
+  a.base = op.getBase().convertToDouble();
+  launch("rope_table", "rope_table", a.positions * a.dim, a);
+}
+
+void DeviceReference::run(attn::RopeOp op) {
+  for (auto [value, result] : llvm::zip_equal(op.getValues(), op.getResults())) {
+    ref::Rope a = {};
+    a.x = read(value);
+    a.table = read(op.getTable());
+    a.position = static_cast<const int *>(argument(op.getPos()).data);
+    a.result = define(result);
+    a.status = status;
+    a.rows = rowsOf(value);
+    a.width = columnsOf(value);
+    a.dim = op.getHeadDim();
+    a.positions = rowsOf(op.getTable());
+    a.interleaved = op.getStyle() == attn::RopeStyle::Interleaved;
+    launch("rope", "rope", a.rows * a.width, a);
+  }
+}
+
+/// What the rows that an append stores are called, so that attention finds them: a graph appends to a cache
+/// once.
+static std::string storedName(attn::KvAppendOp op, const char *what) {
+  return fmt::format("{} for %{}", what, attn::getValueName(op.getCache()));
+}
+
+void DeviceReference::run(attn::KvAppendOp op) {
+  attn::KvCacheType type = op.getCache().getType();
+  ElementKind kind = attn::elementKind(type.getElementType());
+  ref::KvAppend a = {};
+  a.k = read(op.getK());
+  a.v = read(op.getV());
+  a.slot = static_cast<const long long *>(argument(op.getSlot()).data);
+  a.width = type.getWidth();
+  a.storedK = buffer(storedName(op, "k"), a.width * int64_t(elementSize(kind)));
+  a.storedV = buffer(storedName(op, "v"), a.width * int64_t(elementSize(kind)));
+  a.usedSlot = static_cast<long long *>(buffer(storedName(op, "slot"), sizeof(long long)));
+  a.status = status;
+  a.capacity = cacheOf(op.getCache()).capacity;
+  a.cacheKind = int(kind);
+  launch("kv_append", "kv_append", a.width, a);
+}
+
+void DeviceReference::run(attn::AttentionOp op) {
+  attn::KvCacheType type = op.getCache().getType();
+  ElementKind kind = attn::elementKind(type.getElementType());
+  const cfc_tensor &cache = cacheOf(op.getCache());
+  ref::Attention a = {};
+  a.q = read(op.getQ());
+  a.k = static_cast<const char *>(cache.k);
+  a.v = static_cast<const char *>(cache.v);
+  a.strideHead = cache.stride_head;
+  a.strideToken = cache.stride_token;
+  a.cacheKind = int(kind);
+  if (attn::KvAppendOp append = op.getAppend()) {
+    int64_t bytes = type.getWidth() * int64_t(elementSize(kind));
+    a.newK = buffer(storedName(append, "k"), bytes);
+    a.newV = buffer(storedName(append, "v"), bytes);
+    a.slot = static_cast<const long long *>(buffer(storedName(append, "slot"), sizeof(long long)));
+  }
+  a.length = static_cast<const int *>(argument(op.getLen()).data);
+  a.status = status;
+  a.queryHeads = op.getQueryHeads();
+  a.kvHeads = type.getHeads();
+  a.dim = type.getDim();
+  a.bound = std::min(op.getLen().getType().getCapacity(), cache.capacity);
+  a.scale = op.getScale().convertToDouble();
+  a.result = define(op.getResult());
+  int64_t scores = a.queryHeads * (a.bound + 1);
+  std::string name = fmt::format("value {}", values.size());
+  a.weights = static_cast<double *>(buffer("weights for " + name, scores * int64_t(sizeof(double))));
+  a.lse = op.getLse()
+              ? define(op.getLse())
+              : static_cast<double *>(buffer("lse for " + name, a.queryHeads * int64_t(sizeof(double))));
+  launch("attention", "attention_scores", scores, a);
+  launch("attention", "attention_softmax", a.queryHeads, a);
+  launch("attention", "attention_values", a.queryHeads * a.dim, a);
+}
+
+void DeviceReference::run(attn::AddOp op) {
+  ref::Add a = {};
+  a.lhs = read(op.getLhs());
+  a.rhs = read(op.getRhs());
+  a.result = define(op.getResult());
+  a.count = rowsOf(op.getResult()) * columnsOf(op.getResult());
+  launch("add", "add", a.count, a);
+}
+
+//===----------------------------------------------------------------------===//
+// Graph
+//===----------------------------------------------------------------------===//
+
+attn::AppendedRow DeviceReference::appendedRow(attn::KvAppendOp op) {
+  attn::KvCacheType type = op.getCache().getType();
+  size_t bytes = size_t(type.getWidth()) * elementSize(attn::elementKind(type.getElementType()));
+  attn::AppendedRow row;
+  row.op = op;
+  row.cache = attn::getValueName(op.getCache());
+  auto get = [&](const char *what, void *to, size_t size) {
+    device.download(to, reinterpret_cast<uintptr_t>(buffer(storedName(op, what), int64_t(size))), size);
+  };
+  get("slot", &row.slot, sizeof row.slot);
+  row.kBytes.resize(bytes);
+  row.vBytes.resize(bytes);
+  get("k", row.kBytes.data(), bytes);
+  get("v", row.vBytes.data(), bytes);
+  row.k = toHost(op.getK());
+  row.v = toHost(op.getV());
+  return row;
+}
+
+attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &tensors) {
+  bound.clear();
+  values.clear();
+  for (const cfc_tensor &tensor : tensors)
+    bound[tensor.name] = tensor;
+  status = static_cast<unsigned *>(buffer("status", sizeof(unsigned)));
+  attn::ReferenceResult result;
+  device.upload(reinterpret_cast<uintptr_t>(status), &result.status, sizeof(unsigned));
+  for (Operation &op : graph.getBody().front())
+    TypeSwitch<Operation *>(&op)
+        .Case<attn::RmsNormOp, attn::LinearOp, attn::RopeOp, attn::RopeTableOp, attn::KvAppendOp,
+              attn::AttentionOp, attn::AddOp>([&](auto known) { run(known); })
+        .Case([](attn::ReturnOp) {})
+        .Default([](Operation *other) {
+          internalError("no kernel of templates/device for {}", other->getName().getStringRef().str());
+        });
+  kernels.wait(nullptr);
+  for (Operation &op : graph.getBody().front()) {
+    if (auto append = dyn_cast<attn::KvAppendOp>(op))
+      result.appended.push_back(appendedRow(append));
+    else if (!isa<attn::RopeTableOp>(op))
+      for (Value value : op.getResults())
+        result.values[value] = toHost(value);
+  }
+  for (Value value : graph.getReturn().getValues())
+    result.results.push_back(toHost(value));
+  device.download(&result.status, reinterpret_cast<uintptr_t>(status), sizeof(unsigned));
+  return result;
+}
