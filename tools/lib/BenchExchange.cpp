@@ -11,7 +11,10 @@
 #include "tools/lib/Failure.h"
 #include "tools/lib/Suggest.h"
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 using namespace cfc;
 using nlohmann::ordered_json;
@@ -192,12 +195,49 @@ std::string cfc::exchangeKernel(const ExchangeCase &which, int64_t repeats) {
 // Timing
 //===----------------------------------------------------------------------===//
 
-/// Compiles a kernel of this file; what its tensors are goes to `inputs`. A Failure carries the reason.
-static Program compileExchange(const std::string &text, const BuildOptions &options,
-                               std::vector<InputSpec> &inputs) {
+namespace {
+/// A compiled kernel, or why there is none.
+struct ExchangeBinary {
+  runtime::GraphSpec graph;
+  std::string bundle, problem;
+  std::vector<InputSpec> inputs;
+};
+
+/// A kernel on the GPU. The binary must outlive it.
+class ExchangeProgram {
+public:
+  ExchangeProgram(BenchGpu &gpu, const ExchangeBinary &binary)
+      : gpu(gpu), chain(gpu, binary.graph, binary.bundle, binary.inputs, oneLayer()) {}
+
+  Spread time(int64_t replays, const std::string &what) {
+    return gpu.time([this] { chain.launch(); }, 1, replays, what);
+  }
+  /// Clusters that are launched.
+  int64_t clusters() const {
+    cfc_kernel_info kernel = chain.kernels().front();
+    return kernel.grid / kernel.cluster;
+  }
+
+private:
+  static ChainOptions oneLayer() {
+    ChainOptions options;
+    options.layers = 1;
+    return options;
+  }
+  BenchGpu &gpu;
+  BenchChain chain;
+};
+} // namespace
+
+static bool isCaseProblem(const Failure &failure) {
+  return failure.code == Exit::CannotRun || failure.code == Exit::BadInput;
+}
+
+/// Compiles a kernel of this file. A case that does not fit is a line of the table, not the command's error.
+static ExchangeBinary compileExchange(const std::string &text, const BuildOptions &options) {
   Compiler compiler; // outlives all modules
+  ExchangeBinary binary;
   std::string complaint;
-  // A case that does not fit is a line of the table, not the command's error.
   mlir::ScopedDiagnosticHandler handler(&compiler.context(), [&](mlir::Diagnostic &diagnostic) {
     if (complaint.empty() && diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
       complaint = diagnostic.str();
@@ -206,65 +246,55 @@ static Program compileExchange(const std::string &text, const BuildOptions &opti
   try {
     mlir::OwningOpRef<mlir::ModuleOp> module = compiler.parse(text, "exchange");
     CompiledGraph compiled = build(compiler, *module, options, Stage::Cubin);
-    Program program;
-    program.graph = compiled.manifest.graphs.front();
-    program.bundle = bundleContent(compiled, text);
-    inputs = inputSpecs(*module, program.graph);
-    return program;
+    binary.graph = compiled.manifest.graphs.front();
+    binary.bundle = bundleContent(compiled, text);
+    binary.inputs = inputSpecs(*module, binary.graph);
   } catch (const Failure &failure) {
-    if (complaint.empty() || failure.code == Exit::Internal)
-      throw;
-    throw Failure(failure.code, complaint);
+    if (!isCaseProblem(failure))
+      throw Failure(failure.code, complaint.empty() ? failure.what() : "error: " + complaint);
+    binary.problem = complaint.empty() ? reasonOf(failure) : complaint;
   }
+  return binary;
 }
 
-namespace {
-/// A kernel on the GPU.
-class ExchangeProgram {
-public:
-  ExchangeProgram(BenchGpu &gpu, const std::string &text, const BuildOptions &options)
-      : program(compileExchange(text, options, inputs)),
-        chain(gpu, program.graph, program.bundle, inputs, one()) {}
+/// compileExchange of all texts, on all cores; none of an empty text.
+static std::vector<ExchangeBinary> compileAll(const std::vector<std::string> &texts,
+                                              const BuildOptions &options) {
+  std::vector<ExchangeBinary> binaries(texts.size());
+  std::vector<std::exception_ptr> errors(texts.size());
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    for (size_t i = next++; i < texts.size(); i = next++)
+      try {
+        if (!texts[i].empty())
+          binaries[i] = compileExchange(texts[i], options);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+  };
+  std::vector<std::jthread> pool;
+  for (unsigned t = 1; t < std::clamp(std::thread::hardware_concurrency(), 1u, 16u); ++t)
+    pool.emplace_back(work);
+  work();
+  pool.clear(); // waits for all
+  for (const std::exception_ptr &error : errors)
+    if (error)
+      std::rethrow_exception(error);
+  return binaries;
+}
 
-  Spread time(BenchGpu &gpu, int64_t replays, const std::string &what) {
-    return gpu.time([this] { chain.launch(); }, 1, replays, what);
-  }
-  cfc_kernel_info kernel() const { return chain.kernels().front(); }
+/// Work items of the kernel that repeats an exchange over clusters.
+static int64_t manyItems(const ExchangeCase &which) { return manyRounds * (mostClusters / which.size); }
 
-private:
-  static ChainOptions one() {
-    ChainOptions options;
-    options.layers = 1;
-    return options;
-  }
-  std::vector<InputSpec> inputs;
-  Program program;
-  BenchChain chain;
-};
-} // namespace
-
-static ExchangeResult timeExchange(BenchGpu &gpu, const ExchangeCase &which, const BuildOptions &build,
-                                   int64_t replays) {
-  ExchangeResult result;
-  result.which = which;
-  bool grid = which.level == "grid";
-  try {
-    int64_t items = manyRounds * (mostClusters / which.size);
-    ExchangeProgram many(gpu, exchangeKernel(which, grid ? manySums : items), build);
-    cfc_kernel_info kernel = many.kernel();
-    int64_t clusters = kernel.grid / kernel.cluster;
-    result.groups = grid ? 1 : clusters;
-    ExchangeProgram once(gpu, exchangeKernel(which, grid ? 1 : clusters), build);
-    double rounds = grid ? double(manySums) : double((items + clusters - 1) / clusters);
-    std::string what = fmt::format("{} by {}", which.kind, which.algorithm);
-    result.launch = once.time(gpu, replays, what);
-    result.us = (many.time(gpu, replays, what).median - result.launch.median) / (rounds - 1);
-  } catch (const Failure &failure) {
-    if (failure.code == Exit::Internal || failure.code == Exit::Interrupted)
-      throw;
-    result.problem = reasonOf(failure);
-  }
-  return result;
+/// Times a case whose kernels are compiled.
+static void timeExchange(BenchGpu &gpu, const ExchangeBinary &many, const ExchangeBinary &once,
+                         int64_t replays, ExchangeResult &result) {
+  std::string what = fmt::format("{} by {}", result.which.kind, result.which.algorithm);
+  double rounds = double(manySums);
+  if (result.which.level == "cta")
+    rounds = double((manyItems(result.which) + result.groups - 1) / result.groups);
+  result.launch = ExchangeProgram(gpu, once).time(replays, what);
+  result.us = (ExchangeProgram(gpu, many).time(replays, what).median - result.launch.median) / (rounds - 1);
 }
 
 /// Marks the fastest algorithm of each exchange, size and number of bytes.
@@ -283,11 +313,40 @@ static void markFastest(std::vector<ExchangeResult> &results) {
 std::vector<ExchangeResult> cfc::timeExchanges(BenchGpu &gpu, const std::vector<ExchangeCase> &cases,
                                                const BuildOptions &build, int64_t replays,
                                                const std::function<void(const std::string &)> &progress) {
-  std::vector<ExchangeResult> results;
-  for (const ExchangeCase &which : cases) {
-    progress(
-        fmt::format("{} of {} bytes over {} by {}", which.kind, which.bytes, which.size, which.algorithm));
-    results.push_back(timeExchange(gpu, which, build, replays));
+  std::vector<ExchangeResult> results(cases.size());
+  std::vector<std::string> texts;
+  for (const ExchangeCase &which : cases)
+    texts.push_back(exchangeKernel(which, which.level == "grid" ? manySums : manyItems(which)));
+  progress(fmt::format("compiling {} kernels", 2 * cases.size()));
+  std::vector<ExchangeBinary> many = compileAll(texts, build);
+  // The kernel that does one exchange has an item for each cluster that fits.
+  for (size_t i = 0; i < cases.size(); ++i) {
+    ExchangeResult &result = results[i];
+    result.which = cases[i];
+    texts[i].clear();
+    try {
+      result.problem = many[i].problem;
+      if (!result.problem.empty())
+        continue;
+      bool grid = cases[i].level == "grid";
+      int64_t clusters = ExchangeProgram(gpu, many[i]).clusters();
+      result.groups = grid ? 1 : clusters;
+      texts[i] = exchangeKernel(cases[i], grid ? 1 : clusters);
+    } catch (const Failure &failure) {
+      if (!isCaseProblem(failure))
+        throw;
+      result.problem = reasonOf(failure);
+    }
+  }
+  std::vector<ExchangeBinary> once = compileAll(texts, build);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const ExchangeCase &which = cases[i];
+    progress(fmt::format("{} of {} bytes over {} by {} ({} of {})", which.kind, which.bytes, which.size,
+                         which.algorithm, i + 1, cases.size()));
+    if (results[i].problem.empty())
+      results[i].problem = once[i].problem;
+    if (results[i].problem.empty())
+      timeExchange(gpu, many[i], once[i], replays, results[i]);
   }
   markFastest(results);
   return results;
