@@ -60,6 +60,14 @@ static runtime::TensorSpec specOf(kernel::FuncOp func, BlockArgument arg) {
   return spec;
 }
 
+runtime::WorkspaceSpec cfc::describeWorkspace(ModuleOp kernels) {
+  auto bytes = [&](StringRef attr) -> uint64_t {
+    auto value = kernels->getAttrOfType<IntegerAttr>(attr);
+    return value ? value.getInt() : 0;
+  };
+  return {bytes("kernel.workspace_bytes"), bytes("kernel.zero_bytes"), 256};
+}
+
 runtime::GraphSpec cfc::describeKernels(ModuleOp kernels, StringRef name) {
   runtime::GraphSpec graph;
   graph.name = name.str();
@@ -81,11 +89,7 @@ runtime::GraphSpec cfc::describeKernels(ModuleOp kernels, StringRef name) {
       graph.table.push_back({index, field});
     graph.tensors.push_back(spec);
   }
-  auto bytes = [&](StringRef attr) -> uint64_t {
-    auto value = kernels->getAttrOfType<IntegerAttr>(attr);
-    return value ? value.getInt() : 0;
-  };
-  graph.workspace = {bytes("kernel.workspace_bytes"), bytes("kernel.zero_bytes"), 256};
+  graph.workspace = describeWorkspace(kernels);
   return graph;
 }
 

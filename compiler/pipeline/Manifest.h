@@ -9,6 +9,9 @@ namespace cfc {
 /// table order.
 runtime::GraphSpec describeKernels(mlir::ModuleOp kernels, llvm::StringRef name);
 
+/// Workspace of a module whose storage is assigned.
+runtime::WorkspaceSpec describeWorkspace(mlir::ModuleOp kernels);
+
 /// The tensor maps that the module's kernels use, in the order in which they lie behind the entries of the
 /// table. The module names them in the attribute `simt.maps`: for each a dictionary with `entry` (of the
 /// tensor's first field in the table), `field`, `box` (innermost first) and `swizzle`.

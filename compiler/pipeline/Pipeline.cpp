@@ -12,6 +12,7 @@
 #include "compiler/lower/KernelLayout.h"
 #include "compiler/lower/KernelPasses.h"
 #include "compiler/pipeline/Manifest.h"
+#include "compiler/pipeline/SharedLayout.h"
 #include "compiler/plan/Planner.h"
 #include "dialects/attn/Attn.h"
 #include "dialects/kernel/Kernel.h"
@@ -109,6 +110,7 @@ LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
   std::string error;
   PlanOptions planning;
   planning.deterministic = options.deterministic;
+  planning.length = options.length.value_or(planning.length);
   StringRef text = options.plan;
   if (text.consume_front("random:")) {
     uint64_t seed;
@@ -207,7 +209,11 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
   if (result.attn)
     describeAsInGraph(graph, *result.attn->getOps<attn::GraphOp>().begin());
 
+  if (failed(shareWorkspace(*result.kernel, options.shared.zeroBytes)))
+    return fail(kInternal);
+  graph.workspace = describeWorkspace(*result.kernel);
   result.simt = result.kernel->clone();
+  placeMaps(*result.simt, graph, options.shared.maps);
   PassManager lowering(context);
   lowering.addPass(kernel::createKernelOutlineProducer());
   lowering.addPass(kernel::createKernelToSimt());
@@ -218,7 +224,7 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
   if (failed(verify(*result.simt)))
     return fail(kInternal);
   graph.maps = describeMaps(*result.simt, graph);
-  graph.variants.push_back({planHash, describeLaunches(*result.simt)});
+  graph.variants.push_back({planHash, describeLaunches(*result.simt), {}, {}});
   result.manifest.compiler = CFC_VERSION;
   result.manifest.target = options.target;
   result.manifest.simtDigest = digestOf(*result.simt);
@@ -262,6 +268,10 @@ LogicalResult Compilation::emit() {
   result.manifest.ptxas = found.version();
   // Cubins of a CUDA release load on every driver of its major version.
   result.manifest.driverMin = std::stoi(found.version()) * 1000;
+  // Captured graphs know programmatic launches since CUDA 12.3.
+  for (const runtime::KernelSpec &kernel : result.manifest.graphs.front().variants.front().kernels)
+    if (kernel.pdl)
+      result.manifest.driverMin = std::max(result.manifest.driverMin, 12030);
   return success();
 }
 

@@ -8,6 +8,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "runtime/src/Manifest.h"
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,13 @@ namespace cfc {
 /// How far to go. Each stage includes those before it.
 enum class Stage { Plan, Kernel, Simt, Llvm, Ptx, Cubin };
 
+/// What the variants of a bundle have in common: a place for each tensor map, and counters where no variant
+/// keeps anything else. A program of its own needs none of it.
+struct SharedLayout {
+  std::vector<runtime::MapSpec> maps; ///< in the order of the table; other maps come behind them
+  uint64_t zeroBytes = 0;             ///< least size of the workspace's part that is zero between launches
+};
+
 struct CompileOptions {
   /// The instruction set.
   std::string target = "sm_90a";
@@ -30,6 +38,9 @@ struct CompileOptions {
   /// "auto", "random:SEED", or a plan's text. `planName` is the file it came from, for diagnostics.
   std::string plan = "auto", planName = "plan";
   bool deterministic = true;
+  /// Cached tokens that the planner assumes; nothing: its own choice.
+  std::optional<int64_t> length;
+  SharedLayout shared;
   /// "native" or "packed": how the kernels of a graph read its weights. "": as the plan says, else native.
   std::string weightLayout;
   Stage last = Stage::Cubin;

@@ -16,6 +16,9 @@ Steps (all by default):
   torch         errors of cfc and of PyTorch in eager mode on the same inputs
   transformers  a layer of transformers at the true size, through the ctypes loader
   graph         replays of a captured CUDA graph, rebinding, two streams
+  variants      bundles with several variants: the same bits from each, chosen by hint or kept by a captured graph
+  pdl           the same bits with overlapped launches
+  streams       two graphs on two streams, then one beside large matrix products: nothing hangs or differs
   edges         extreme logits; slots, lengths and positions out of bound
   pack          packing and unpacking of weights, also through the host; blocks that read packed weights
   memcheck      compute-sanitizer's memcheck over whole blocks
@@ -25,6 +28,7 @@ Steps (all by default):
   --python=FILE   Python with torch and transformers (python3)
   --out=DIR       where logs, graphs and bundles go (build/gpu); old logs there are replaced
   --plans=N       plans drawn by seed, for each block and type (30)
+  --seconds=N     time of each run of the step streams (60)
   --jobs=N        cases at a time (one for each core)
 
 Exit codes: 0 all passed; 1 a check failed; 2 bad usage; 3 something is missing.
@@ -38,9 +42,10 @@ library="$build/lib/libcfc_runtime.so.1"
 python=python3
 out="$build/gpu"
 plans=30
+seconds=60
 parallel=$(nproc)
 lengths=0,1,5,127,128,129,1000,4096,16384
-all_steps=(verify torch bits transformers graph edges pack memcheck plans)
+all_steps=(verify torch bits transformers graph edges pack variants pdl streams memcheck plans)
 steps=()
 
 for argument in "$@"; do
@@ -53,7 +58,9 @@ for argument in "$@"; do
     --plans=*[!0-9]* | --jobs=*[!0-9]* | --jobs=0) fail 2 "'$argument': a number is needed" ;;
     --plans=?*) plans=${argument#*=} ;;
     --jobs=?*) parallel=${argument#*=} ;;
-    verify | plans | bits | torch | transformers | graph | edges | pack | memcheck) steps+=("$argument") ;;
+    --seconds=*[!0-9]* | --seconds=0) fail 2 "'$argument': a number is needed" ;;
+    --seconds=?*) seconds=${argument#*=} ;;
+    verify | plans | bits | torch | transformers | graph | edges | pack | variants | pdl | streams | memcheck) steps+=("$argument") ;;
     -*) fail 2 "unknown option '$argument'; try --help" ;;
     *) fail 2 "unknown step '$argument'; try --help" ;;
   esac
@@ -68,7 +75,7 @@ check_machine() {
   local step
   for step in "${steps[@]}"; do
     case "$step" in
-      bits | torch | transformers | graph | edges | pack)
+      bits | torch | transformers | graph | edges | pack | variants | pdl | streams)
         [[ -e $library ]] || fail 3 "no runtime at $library: build it, or name it with --library=FILE"
         "$python" -c 'import torch' 2>/dev/null || fail 3 "$python has no torch: name one that has with --python=FILE"
         ;;
@@ -172,6 +179,9 @@ start_step() {
     torch) python_step torch compare_torch.py ;;
     transformers) python_step transformers transformers_layer.py ;;
     graph) python_step graph captured_graph.py ;;
+    variants) python_step variants variants.py ;;
+    pdl) python_step pdl pdl_bits.py ;;
+    streams) python_step streams two_streams.py --seconds="$seconds" ;;
     edges) python_step edges edge_cases.py ;;
     pack) start_pack ;;
   esac

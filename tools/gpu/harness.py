@@ -77,7 +77,11 @@ class Harness:
 
     def compile_plan(self, graph, plan, name):
         """Starts compiling the file `graph` with the file `plan` to the bundle `name`."""
-        return self.pool.submit(self._compile, graph, name, "--plan", plan)
+        return self.compile_with(graph, name, "--plan", plan)
+
+    def compile_with(self, graph, name, *arguments):
+        """Starts compiling the file `graph` to the bundle `name` with more arguments."""
+        return self.pool.submit(self._compile, graph, name, *arguments)
 
     def _compile(self, graph, name, *arguments):
         path = self.work / name
@@ -97,9 +101,9 @@ class Harness:
 
 
 class Program:
-    """A bundle bound to tensors, with results of its own."""
+    """A bundle bound to tensors, with results of its own. `plan_hash`: that variant of it alone."""
 
-    def __init__(self, harness, path, tensors):
+    def __init__(self, harness, path, tensors, plan_hash=None):
         self.bundle = harness.load(path)
         graph = self.bundle.manifest["graphs"][0]
         self.results = {
@@ -108,17 +112,18 @@ class Program:
             if spec["role"] == "output"
         }
         self.kernels = [kernel["name"] for kernel in graph["variants"][0]["kernels"]]
-        self.binding = self.bundle.bind({**tensors, **self.results})
+        self.variants = graph["variants"]
+        self.binding = self.bundle.bind({**tensors, **self.results}, plan_hash=plan_hash)
         self.workspace = self.bundle.workspace(harness.device)
 
-    def launch(self):
-        self.binding.launch(self.workspace)
+    def launch(self, **hints):
+        self.binding.launch(self.workspace, **hints)
 
-    def run(self):
+    def run(self, **hints):
         """Launches into poisoned results and returns copies of them."""
         for result in self.results.values():
             result.fill_(float("nan"))
-        self.launch()
+        self.launch(**hints)
         return {name: result.clone() for name, result in self.results.items()}
 
 
@@ -138,6 +143,12 @@ def largest_error(found, expected):
     """The largest error of an element in units of its row's rms."""
     rms = expected.square().mean(dim=-1, keepdim=True).sqrt()
     return ((found.double() - expected).abs() / rms).max().item()
+
+
+def plan_with_pdl(text, value):
+    """The plan with overlapped launches (programmatic dependent launch) on (1) or off (0) in every kernel."""
+    text = re.sub(r"^(kernel [0-9]+:.*?),? *pdl = [01]", r"\1", text, flags=re.M)
+    return re.sub(r"^(kernel [0-9]+:.*)$", rf"\1, pdl = {value}", text, flags=re.M)
 
 
 def plan_with(text, part):

@@ -5,6 +5,8 @@
 #include "tools/lib/Failure.h"
 #include "tools/lib/Files.h"
 #include "tools/lib/Machines.h"
+#include "tools/lib/Suggest.h"
+#include "tools/lib/Variants.h"
 #include <algorithm>
 
 using namespace cfc;
@@ -16,6 +18,8 @@ static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   result.deterministic = options.deterministic;
   result.ptxas = options.ptxas;
   result.weightLayout = options.weightLayout;
+  result.length = options.length;
+  result.shared = options.shared;
   result.last = last;
   if (options.plan == "auto" || options.plan.starts_with("random:") ||
       options.plan.find('\n') != std::string::npos) {
@@ -49,7 +53,7 @@ BuildOptions cfc::optionsOf(const runtime::Bundle &bundle, BuildOptions options)
   // The plan decides; it may have been made with --no-deterministic.
   options.deterministic = false;
   options.target = bundle.manifest.target;
-  options.plan = std::string(bundle.planText());
+  options.plan = bundle.planText(variantIndex(bundle.graph(""), options.variant, bundle.source));
   if (options.plan.find('\n') == std::string::npos)
     options.plan += '\n';
   return options;
@@ -67,10 +71,6 @@ mlir::ModuleOp Program::kernels(const Source &source) const {
   return !source.graph() && compiled && compiled->kernel ? compiled->kernel.get() : source.module.get();
 }
 
-static std::string planHashOf(const runtime::GraphSpec &graph) {
-  return graph.variants.empty() ? "" : graph.variants.front().planHash;
-}
-
 /// The only graph of a manifest.
 static const runtime::GraphSpec &onlyGraph(const runtime::Manifest &manifest) {
   if (manifest.graphs.size() != 1)
@@ -85,9 +85,28 @@ Program cfc::makeProgram(Compiler &compiler, mlir::ModuleOp module, const BuildO
   program.graph = onlyGraph(program.compiled->manifest);
   program.simt = *program.compiled->simt;
   program.planText = program.compiled->planText;
-  program.planHash = planHashOf(program.graph);
+  program.planHash = program.graph.variants.at(0).planHash;
   if (!device.isEmulator())
     program.bundle = bundleContent(*program.compiled, moduleText(module));
+  return program;
+}
+
+/// The program of a bundle's variant, from the bundle's graph and plan.
+static Program rebuild(Compiler &compiler, const Source &source, BuildOptions options, const Device &device,
+                       size_t variant) {
+  const runtime::Bundle &bundle = *source.bundle;
+  const runtime::GraphSpec &graph = bundle.graph("");
+  if (graph.variants.size() > 1)
+    options.shared = {graph.maps, graph.workspace.zeroBytes};
+  Program program = makeProgram(compiler, *source.module, options, device);
+  const std::string &own = graph.variants[variant].simtDigest;
+  const std::string &expected = own.empty() ? bundle.manifest.simtDigest : own;
+  if (program.compiled->manifest.simtDigest != expected)
+    cannotRun(source.path,
+              "was made by another version of the compiler: its program has the digest {}, this cfc makes {} "
+              "of its graph "
+              "and plan; compile the graph again, or run the bundle on a GPU",
+              expected, program.compiled->manifest.simtDigest);
   return program;
 }
 
@@ -96,21 +115,18 @@ Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOp
   if (!source.bundle)
     return makeProgram(compiler, *source.module, options, device);
   const runtime::Bundle &bundle = *source.bundle;
+  const runtime::GraphSpec &graph = bundle.graph("");
+  size_t variant = variantIndex(graph, options.variant, bundle.source);
   BuildOptions bundleOptions = optionsOf(bundle, options);
-  if (!device.isEmulator()) {
-    Program program;
-    program.graph = bundle.graph("");
+  Program program;
+  if (device.isEmulator()) {
+    program = rebuild(compiler, source, bundleOptions, device, variant);
+  } else {
     program.bundle = bundle.data;
-    program.planText = bundle.planText();
-    program.planHash = planHashOf(program.graph);
-    return program;
+    program.planText = bundle.planText(variant);
   }
-  Program program = makeProgram(compiler, *source.module, bundleOptions, device);
-  if (program.compiled->manifest.simtDigest != bundle.manifest.simtDigest)
-    cannotRun(source.path,
-              "was made by another version of the compiler: its program has the digest {}, this cfc makes {} "
-              "of its graph "
-              "and plan; compile the graph again, or run the bundle on a GPU",
-              bundle.manifest.simtDigest, program.compiled->manifest.simtDigest);
+  program.graph = graph;
+  program.variant = variant;
+  program.planHash = graph.variants[variant].planHash;
   return program;
 }

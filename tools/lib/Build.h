@@ -11,6 +11,9 @@ struct BuildOptions {
   std::string target = "sm_90a", machine, plan = "auto", ptxas;
   std::string weightLayout; ///< native or packed; "": as the plan says, and native where it says nothing
   std::vector<std::string> sets;
+  std::string variant;           ///< plan hash of a bundle's variant; "": the one that is for all launches
+  std::optional<int64_t> length; ///< cached tokens to plan for; nothing: the planner's choice
+  SharedLayout shared;           ///< of the variants of a bundle
   bool deterministic = true, verbose = false;
 };
 
@@ -32,8 +35,9 @@ struct Program {
   std::string bundle;                    ///< absent on the emulator
   mlir::ModuleOp simt;
   std::string planText, planHash;
+  size_t variant = 0; ///< of graph.variants: the one that runs
 
-  Image image() { return {&graph, simt ? &simt : nullptr, bundle}; }
+  Image image() { return {&graph, simt ? &simt : nullptr, bundle, variant}; }
   /// Where the uses of the arguments can be seen: the graph, or the kernels with their tensors' names.
   mlir::ModuleOp kernels(const Source &source) const;
 };

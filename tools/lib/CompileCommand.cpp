@@ -3,6 +3,7 @@
 #include "tools/lib/Files.h"
 #include "tools/lib/HeaderWriter.h"
 #include "tools/lib/Suggest.h"
+#include "tools/lib/Variants.h"
 #include <filesystem>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@ using namespace cfc;
 namespace {
 struct CompileArguments {
   std::string graph, output, emit = "bundle", dumpFolder;
+  std::vector<int64_t> variantLengths;
   BuildOptions build;
 };
 
@@ -104,6 +106,13 @@ static Exit compileCommand(const CompileArguments &arguments) {
   Source source = readSource(compiler, arguments.graph, arguments.build.sets);
   if (source.bundle)
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
+  if (!arguments.variantLengths.empty()) {
+    if (arguments.emit != "bundle" || !arguments.dumpFolder.empty())
+      badInput("", "--variant-lengths makes a bundle of several plans; --emit={} and --dump-dir show one",
+               arguments.emit == "bundle" ? "…" : arguments.emit);
+    writeFile(output, compileVariants(compiler, source, arguments.build, arguments.variantLengths));
+    return Exit::Done;
+  }
   CompiledGraph compiled = build(compiler, *source.module, arguments.build, emission.stage);
   if (!arguments.dumpFolder.empty())
     dump(arguments.dumpFolder, compiled, source);
@@ -125,9 +134,16 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
       ->option_text("bundle|attn|kernel|simt|llvm|ptx|cubin|plan|header");
   command->add_option("--dump-dir", arguments->dumpFolder, "Write every stage into this folder too")
       ->option_text("DIR");
+  command
+      ->add_option("--variant-lengths", arguments->variantLengths,
+                   "One plan for up to each of these cached tokens, and one for all; the runtime chooses by "
+                   "cfc_launch_args.length_hint")
+      ->delimiter(',')
+      ->option_text("N,N,…");
   addBuildOptions(*command, arguments->build);
   command->footer("Example:\n  cfc compile templates/graphs/llama2_7b_attention.mlir -o block.cfk\n"
                   "  cfc compile block.mlir --emit=plan > block.plan      # edit it, then\n"
-                  "  cfc compile block.mlir --plan=block.plan -o block.cfk");
+                  "  cfc compile block.mlir --plan=block.plan -o block.cfk\n"
+                  "  cfc compile block.mlir --variant-lengths=1024,8192 -o block.cfk");
   command->callback([arguments, &action] { action = [arguments] { return compileCommand(*arguments); }; });
 }

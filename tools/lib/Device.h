@@ -21,6 +21,7 @@ struct Image {
   const runtime::GraphSpec *graph = nullptr; ///< outlives what is loaded
   mlir::ModuleOp *simt = nullptr;            ///< for the emulator
   std::string_view bundle;                   ///< for a GPU: a whole bundle file
+  size_t variant = 0;                        ///< of graph->variants: the one that runs
 };
 
 /// A program in a device, with buffers bound to its tensors. Every function throws Failure or runtime::Error.

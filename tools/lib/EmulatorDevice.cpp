@@ -13,7 +13,8 @@ using namespace cfc;
 namespace {
 class EmulatorExecutable : public Executable {
 public:
-  EmulatorExecutable(emu::Memory &memory, const Image &image) : memory(memory), graph(*image.graph) {
+  EmulatorExecutable(emu::Memory &memory, const Image &image)
+      : memory(memory), graph(*image.graph), variant(image.variant) {
     auto compiled = emu::Program::compile(*image.simt);
     if (!compiled)
       internalError("the emulator cannot run this program: {}", llvm::toString(compiled.takeError()));
@@ -33,9 +34,9 @@ public:
   }
 
   void launch(uint64_t seed) override {
-    if (graph.variants.empty())
-      internalError("the graph '{}' has no variant", graph.name);
-    for (const runtime::KernelSpec &kernel : graph.variants.front().kernels) {
+    if (variant >= graph.variants.size())
+      internalError("the graph '{}' has no variant {}", graph.name, variant);
+    for (const runtime::KernelSpec &kernel : graph.variants[variant].kernels) {
       emu::Options options;
       options.seed = seed;
       emu::Report report = program->launch(kernel.name, kernel.clusters, table, workspace, memory, options);
@@ -71,6 +72,7 @@ private:
 
   emu::Memory &memory;
   const runtime::GraphSpec &graph;
+  const size_t variant;
   std::unique_ptr<emu::Program> program;
   char *table, *workspace;
 };

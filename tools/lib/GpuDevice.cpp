@@ -37,6 +37,7 @@ public:
     checkStatus(cfc_load("the compiled graph", &options, &bundle));
     size_t align = 1;
     name = image.graph->name;
+    planHash = image.graph->variants.at(image.variant).planHash;
     checkStatus(cfc_workspace_size(bundle, name.c_str(), nullptr, &workspaceBytes, &align));
     workspace = reinterpret_cast<void *>(device.allocate(workspaceBytes, align, "workspace"));
     checkStatus(cfc_workspace_init(workspace, workspaceBytes, stream));
@@ -52,7 +53,10 @@ public:
   void bind(const std::vector<cfc_tensor> &tensors) override {
     cfc_unbind(binding);
     binding = nullptr;
-    checkStatus(cfc_bind(bundle, name.c_str(), tensors.data(), tensors.size(), nullptr, &binding));
+    cfc_bind_options options = {};
+    options.size = sizeof options;
+    options.plan_hash = planHash.c_str();
+    checkStatus(cfc_bind(bundle, name.c_str(), tensors.data(), tensors.size(), &options, &binding));
   }
 
   void launch(uint64_t) override {
@@ -91,7 +95,7 @@ public:
 
 private:
   CUstream stream;
-  std::string name;
+  std::string name, planHash;
   cfc_bundle *bundle = nullptr;
   cfc_binding *binding = nullptr;
   void *workspace = nullptr;

@@ -5,6 +5,7 @@
 #include "tools/lib/Npy.h"
 #include "tools/lib/Session.h"
 #include "tools/lib/Suggest.h"
+#include "tools/lib/Variants.h"
 #include <chrono>
 #include <cmath>
 
@@ -122,6 +123,9 @@ static Exit runCommand(const RunArguments &arguments) {
   print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
 
   Program program = makeProgram(compiler, source, arguments.build, *device);
+  if (program.graph.variants.size() > 1)
+    print(fmt::format("variant: {} of {}: {} ({})\n", program.variant + 1, program.graph.variants.size(),
+                      program.planHash, conditionText(program.graph.variants[program.variant].when)));
   std::vector<InputSpec> specs = inputSpecs(program.kernels(source), program.graph);
   if (arguments.inputs.inputs.empty() && arguments.inputs.weights.empty() && !specs.empty())
     print(fmt::format("inputs: random, seed {}\n", arguments.seed));
@@ -173,6 +177,7 @@ void cfc::addRunCommand(CLI::App &app, Action &action) {
       ->add_option("--seed", arguments->seed,
                    "Seed of random inputs and of the emulator's order of threads (0)")
       ->option_text("N");
+  addVariantOption(*command, arguments->build);
   addBuildOptions(*command, arguments->build);
   command->footer(
       "Example:\n  cfc run block.cfk --input x=x.npy --input random --output results\n"

@@ -1,0 +1,191 @@
+//===- Variants.cpp - Bundles with several plans for one graph ------------===//
+//
+// Variants share the table and the workspace, so each must know what the others
+// need: all are lowered once to find out, then compiled with that in common. A
+// bundle's manifest holds what they share, so that any of them can be made again.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/lib/Variants.h"
+#include "dialects/attn/Attn.h"
+#include "runtime/src/BundleWriter.h"
+#include "tools/lib/Failure.h"
+#include "tools/lib/Suggest.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fmt/ranges.h>
+
+using namespace cfc;
+using runtime::GraphSpec, runtime::MapSpec, runtime::VariantCondition;
+
+namespace {
+/// A variant on its way into a bundle.
+struct Variant {
+  VariantCondition when;
+  std::string plan, hash;
+};
+
+class VariantCompiler {
+public:
+  VariantCompiler(Compiler &compiler, const Source &source, const BuildOptions &options)
+      : compiler(compiler), source(source), options(options) {}
+  void plan(const std::vector<int64_t> &lengths);
+  std::string bundle();
+
+private:
+  void plan(int64_t length, VariantCondition when);
+  void share(const GraphSpec &graph);
+  void add(size_t index, CompiledGraph compiled);
+
+  Compiler &compiler;
+  const Source &source;
+  const BuildOptions &options;
+  std::vector<Variant> variants;
+  SharedLayout shared;
+  runtime::Manifest manifest;
+  std::vector<runtime::SectionContent> plans, cubins;
+};
+} // namespace
+
+static const GraphSpec &onlyGraph(const CompiledGraph &compiled) { return compiled.manifest.graphs.at(0); }
+
+static bool sameMap(const MapSpec &a, const MapSpec &b) {
+  return a.tensor == b.tensor && a.field == b.field && a.box == b.box && a.swizzle == b.swizzle;
+}
+
+/// What callers bind, as text.
+static std::string signatureOf(GraphSpec graph) {
+  graph.maps.clear();
+  graph.variants.clear();
+  graph.workspace = {};
+  runtime::Manifest manifest;
+  manifest.graphs.push_back(std::move(graph));
+  return runtime::toJson(manifest);
+}
+
+/// The longest length that the graph allows; fails where it has none, or where `lengths` do not ascend to it.
+static int64_t longestLength(attn::GraphOp graph, const std::vector<int64_t> &lengths) {
+  std::optional<int64_t> bound;
+  for (mlir::BlockArgument argument : graph.getBody().getArguments())
+    if (auto type = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
+      bound = std::max<int64_t>(bound.value_or(0), type.getCapacity());
+  if (!bound)
+    badInput("", "--variant-lengths: this graph has no lengths");
+  for (size_t i = 0; i < lengths.size(); ++i)
+    if (lengths[i] < 1 || lengths[i] >= *bound || (i && lengths[i] <= lengths[i - 1]))
+      badInput("", "--variant-lengths={}: they ascend, from 1 to below {}, the longest of this graph",
+               fmt::join(lengths, ","), *bound);
+  return *bound;
+}
+
+void VariantCompiler::plan(const std::vector<int64_t> &lengths) {
+  int64_t longest = longestLength(source.graph(), lengths);
+  for (int64_t length : lengths)
+    plan(length, {length, {}, 0});
+  plan(longest, {});
+}
+
+void VariantCompiler::plan(int64_t length, VariantCondition when) {
+  BuildOptions build = options;
+  build.length = length;
+  CompiledGraph compiled = cfc::build(compiler, *source.module, build, Stage::Simt);
+  const GraphSpec &graph = onlyGraph(compiled);
+  std::string hash = graph.variants.at(0).planHash;
+  if (!variants.empty() && variants.back().hash == hash) {
+    variants.back().when = when; // one plan for both ranges
+    return;
+  }
+  if (manifest.graphs.empty())
+    manifest = compiled.manifest;
+  else if (signatureOf(graph) != signatureOf(manifest.graphs[0]))
+    internalError("two variants of '{}' want different tensors", graph.name);
+  share(graph);
+  variants.push_back({when, compiled.planText, hash});
+}
+
+void VariantCompiler::share(const GraphSpec &graph) {
+  for (const MapSpec &map : graph.maps)
+    if (std::none_of(shared.maps.begin(), shared.maps.end(),
+                     [&](const MapSpec &other) { return sameMap(map, other); }))
+      shared.maps.push_back(map);
+  shared.zeroBytes = std::max(shared.zeroBytes, graph.workspace.zeroBytes);
+}
+
+/// Takes over what a variant brings: code, plan, launch shapes.
+void VariantCompiler::add(size_t index, CompiledGraph compiled) {
+  GraphSpec &graph = manifest.graphs.at(0);
+  const GraphSpec &made = onlyGraph(compiled);
+  if (made.maps.size() != shared.maps.size() || made.workspace.zeroBytes != shared.zeroBytes)
+    internalError("variant {} of '{}' does not keep to the common table or workspace", index, made.name);
+  graph.workspace.bytes = std::max(graph.workspace.bytes, made.workspace.bytes);
+  manifest.ptx = std::max(manifest.ptx, compiled.manifest.ptx);
+  manifest.ptxas = compiled.manifest.ptxas;
+  manifest.driverMin = std::max(manifest.driverMin, compiled.manifest.driverMin);
+  runtime::VariantSpec variant = made.variants.at(0);
+  variant.when = variants[index].when;
+  variant.simtDigest = compiled.manifest.simtDigest;
+  for (runtime::KernelSpec &kernel : variant.kernels)
+    kernel.cubin += uint32_t(cubins.size());
+  graph.variants.push_back(std::move(variant));
+  plans.push_back({index ? fmt::format("plan.{}", index) : "plan", compiled.planText});
+  for (std::string &cubin : compiled.cubins)
+    cubins.push_back({fmt::format("cubin.{}", cubins.size()), std::move(cubin)});
+}
+
+std::string VariantCompiler::bundle() {
+  GraphSpec &graph = manifest.graphs.at(0);
+  graph.maps = shared.maps;
+  graph.workspace.zeroBytes = shared.zeroBytes;
+  graph.variants.clear();
+  for (size_t i = 0; i < variants.size(); ++i) {
+    BuildOptions build = options;
+    build.plan = variants[i].plan;
+    build.shared = shared;
+    add(i, cfc::build(compiler, *source.module, build, Stage::Cubin));
+  }
+  manifest.simtDigest = graph.variants.at(0).simtDigest;
+  std::vector<runtime::SectionContent> sections = {{"manifest", runtime::toJson(manifest)},
+                                                   {"graph", source.text}};
+  sections.insert(sections.end(), plans.begin(), plans.end());
+  sections.insert(sections.end(), cubins.begin(), cubins.end());
+  return runtime::packBundle(sections);
+}
+
+std::string cfc::compileVariants(Compiler &compiler, const Source &source, const BuildOptions &options,
+                                 const std::vector<int64_t> &lengths) {
+  if (!source.graph())
+    badInput(source.path, "holds kernels, which have their plan: --variant-lengths is for graphs");
+  if (options.plan != "auto")
+    badInput("", "--variant-lengths plans each range of lengths: leave out --plan");
+  VariantCompiler variants(compiler, source, options);
+  variants.plan(lengths);
+  return variants.bundle();
+}
+
+std::string cfc::conditionText(const VariantCondition &when) {
+  std::string text;
+  auto add = [&](const std::string &condition) { text += (text.empty() ? "" : ", ") + condition; };
+  if (when.maxLength)
+    add(fmt::format("lengths up to {}", *when.maxLength));
+  if (when.maxBatch)
+    add(fmt::format("up to {} requests", *when.maxBatch));
+  if (when.minClusters)
+    add(fmt::format("at least {} clusters at a time", when.minClusters));
+  return text.empty() ? "all launches" : text;
+}
+
+size_t cfc::variantIndex(const GraphSpec &graph, const std::string &hash, const std::string &path) {
+  std::vector<std::string> hashes;
+  for (size_t i = 0; i < graph.variants.size(); ++i) {
+    const runtime::VariantSpec &variant = graph.variants[i];
+    if (hash.empty() ? variant.when.always() : variant.planHash == hash)
+      return i;
+    hashes.push_back(variant.planHash);
+  }
+  badInput(path, "has no variant {}; there are {}{}", hash, fmt::join(hashes, ", "),
+           didYouMean(hash, hashes));
+}
+
+void cfc::addVariantOption(CLI::App &command, BuildOptions &options) {
+  command.add_option("--variant", options.variant, "Of a bundle with several variants, this one alone")
+      ->option_text("PLAN_HASH");
+}

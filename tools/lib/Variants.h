@@ -1,0 +1,27 @@
+//===- Variants.h - Bundles with several plans for one graph --------------===//
+#pragma once
+#include "tools/lib/Build.h"
+
+namespace CLI {
+class App;
+}
+
+namespace cfc {
+
+/// Plans and compiles the graph once for each of `lengths` (ascending, in tokens), the largest that the
+/// variant is meant for, and once for all launches, with the longest length in mind. Plans that are best for
+/// several ranges are there once. Returns the content of the bundle.
+std::string compileVariants(Compiler &compiler, const Source &source, const BuildOptions &options,
+                            const std::vector<int64_t> &lengths);
+
+/// "lengths up to 1024", "all launches": when the runtime takes a variant.
+std::string conditionText(const runtime::VariantCondition &when);
+
+/// Index of the variant of that plan hash; of the first that is for all launches where it is "". Fails (2)
+/// with the hashes that there are; `path` is the bundle's.
+size_t variantIndex(const runtime::GraphSpec &graph, const std::string &hash, const std::string &path);
+
+/// --variant.
+void addVariantOption(CLI::App &command, BuildOptions &options);
+
+} // namespace cfc
