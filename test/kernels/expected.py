@@ -4,16 +4,19 @@
     expected.py make NAME DIR              writes DIR/in/*.npy and DIR/expected/*.npy
     expected.py compare NAME DIR           compares DIR/out with what it should be; exit 1 where they differ
     expected.py run FILE.mlir DIR [SEED]…  does all of it with `cfc run --device=emu`, once for each seed (0)
+    expected.py all DEVICE DIR [SEED]…     the same for every kernel in templates/kernels, on emu or gpu; tells all that fail
 
 The function named after a file gives its inputs, and its outputs with the difference that is allowed: 0 where all
 sums are exact, else a part of the output's root of mean square that leaves room for the rounding of its types.
 """
+import glob
 import math
 import os
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import expected_exchanges
 from arrays import Random, bf16, dot, f16, f32, round_f32, rows
 from runner import compare, run, write_arrays
 
@@ -157,27 +160,43 @@ def stacked_weights(random):
     }
 
 
+def case_of(name):
+    name = os.path.splitext(os.path.basename(name))[0]
+    return globals().get(name) or getattr(expected_exchanges, name)
+
+
+def run_seeds(name, folder, seeds, device):
+    """Whether all seeds gave what is expected."""
+    case = case_of(name)
+    for seed in seeds or ["0"]:
+        inputs, outputs = case(Random(int(seed) + 1))
+        problem = run(name, folder, inputs, outputs, seed, device=device)
+        print(f"{case.__name__} seed {seed}: {problem or 'ok'}", flush=True)
+        if problem:
+            return False
+    return True
+
+
 def main(arguments):
-    if len(arguments) < 3 or arguments[0] not in ("make", "compare", "run"):
+    if len(arguments) < 3 or arguments[0] not in ("make", "compare", "run", "all"):
         sys.exit(__doc__)
     verb, name, folder = arguments[:3]
-    case = globals()[os.path.splitext(os.path.basename(name))[0]]
-    inputs, outputs = case(Random(1))
+    if verb == "all":
+        here = os.path.dirname(os.path.abspath(__file__))
+        kernels = sorted(glob.glob(os.path.join(here, "..", "..", "templates", "kernels", "*.mlir")))
+        failed = [k for k in kernels if not run_seeds(k, folder, arguments[3:], name)]
+        print(f"{len(kernels) - len(failed)} of {len(kernels)} kernels give what is expected")
+        return 1 if failed else 0
+    if verb == "run":
+        return 0 if run_seeds(name, folder, arguments[3:], "emu") else 1
+    inputs, outputs = case_of(name)(Random(1))
     if verb == "make":
         write_arrays(os.path.join(folder, "in"), inputs)
         write_arrays(os.path.join(folder, "expected"), {key: array for key, (array, _) in outputs.items()})
         return 0
-    if verb == "compare":
-        lines, good = compare(os.path.join(folder, "out"), outputs)
-        print("\n".join(lines))
-        return 0 if good else 1
-    for seed in arguments[3:] or ["0"]:
-        inputs, outputs = case(Random(int(seed) + 1))
-        problem = run(name, folder, inputs, outputs, seed)
-        print(f"{case.__name__} seed {seed}: {problem or 'ok'}")
-        if problem:
-            return 1
-    return 0
+    lines, good = compare(os.path.join(folder, "out"), outputs)
+    print("\n".join(lines))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

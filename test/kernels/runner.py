@@ -29,11 +29,13 @@ def compare(folder, outputs):
     return lines, good
 
 
-def run(source, folder, inputs, outputs, seed, options=()):
+def run(source, folder, inputs, outputs, seed, options=(), device="emu"):
     """One run of `source` in `folder`. Gives the text of what is wrong, or None."""
     shutil.rmtree(folder, ignore_errors=True)
     write_arrays(os.path.join(folder, "in"), inputs)
-    command = ["cfc", "run", source, "--device=emu", f"--seed={seed}", *options]
+    command = ["cfc", "run", source, f"--device={device}", *options]
+    if device == "emu":
+        command.append(f"--seed={seed}")
     command += ["--output", os.path.join(folder, "out")]
     for name in inputs:
         command += ["--input", f"{name}={os.path.join(folder, 'in', name + '.npy')}"]
