@@ -45,7 +45,8 @@ void KernelWriter::open(OpBuilder &builder) {
   auto choices =
       b.getDictionaryAttr({b.getNamedAttr("ctas_per_sm", b.getI64IntegerAttr(kernelPlan.ctasPerSm)),
                            b.getNamedAttr("ring_stages", b.getI64IntegerAttr(kernelPlan.ringStages)),
-                           b.getNamedAttr("tile_columns", b.getI64IntegerAttr(kernelPlan.tileColumns))});
+                           b.getNamedAttr("tile_columns", b.getI64IntegerAttr(kernelPlan.tileColumns)),
+                           b.getNamedAttr("pdl", b.getI64IntegerAttr(kernelPlan.pdl > 0))});
   std::string name = (graph.getSymName() + "_k" + Twine(index)).str();
   func = FuncOp::create(builder, loc, b.getStringAttr(name), TypeAttr::get(b.getFunctionType({}, {})),
                         ArrayAttr(), ArrayAttr(), b.getArrayAttr(axes), choices);
@@ -142,6 +143,8 @@ Value KernelWriter::memory(Value value, bool flat) {
   }
   if (!name.empty())
     attrs.push_back(b.getNamedAttr(kNameAttr, b.getStringAttr(name)));
+  if (kernelPlan.weights == Layout::Packed && isPackable(value))
+    attrs.push_back(b.getNamedAttr(kLayoutAttr, b.getStringAttr("packed")));
   return argument = addArgument(memoryType(value, flat), attrs);
 }
 

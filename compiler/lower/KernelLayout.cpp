@@ -30,7 +30,7 @@ int64_t cfc::kernel::localGroups(FuncOp func, KvStreamType type) {
 }
 
 /// Rows of a box: each weight's rows, and each CTA's, begin at a multiple of it. 0 where that is not even 8.
-static int64_t chooseBoxRows(LoadOp load, int64_t localRows, int64_t tileRows) {
+static int64_t chooseBoxRows(LoadOp load, int64_t localRows, int64_t tileRows, bool packed) {
   bool split = localRows != load.getResult().getType().getShape()[0];
   for (int64_t box : {64, 32, 16, 8}) {
     bool fits = box <= tileRows && (!split || localRows % box == 0);
@@ -39,10 +39,20 @@ static int64_t chooseBoxRows(LoadOp load, int64_t localRows, int64_t tileRows) {
       start += rows;
       fits &= start % box == 0;
     }
+    // Boxes of packed weights lie in one block each: they begin at multiples of their rows in the weight too.
+    if (packed && load.getItem() && !load.getColumns())
+      fits &= load.getRows().back() % box == 0;
     if (fits)
       return box;
   }
   return 0;
+}
+
+bool cfc::kernel::isPacked(LoadOp load) {
+  auto func = load->getParentOfType<FuncOp>();
+  return llvm::any_of(load.getWeights(), [&](Value weight) {
+    return func.getArgAttr(cast<BlockArgument>(weight).getArgNumber(), kLayoutAttr) != nullptr;
+  });
 }
 
 FailureOr<MatmulTiling> cfc::kernel::tilingOf(LoadOp load, int64_t slots) {
@@ -63,7 +73,8 @@ FailureOr<MatmulTiling> cfc::kernel::tilingOf(LoadOp load, int64_t slots) {
   t.slotBlocks = llvm::divideCeil(allBlocks, slots);
   t.slots = llvm::divideCeil(t.blocks, t.slotBlocks);
   t.tileRows = 16 * func.consumerWarps();
-  t.boxRows = chooseBoxRows(load, rows, t.tileRows);
+  t.packed = isPacked(load);
+  t.boxRows = chooseBoxRows(load, rows, t.tileRows, t.packed);
   int64_t tileColumns = func.planValue("tile_columns", 0);
   int64_t wanted = std::max<int64_t>(1, (tileColumns ? tileColumns : 128) / 16);
   t.tileBlocks = std::min(wanted, t.blocks);
@@ -198,6 +209,18 @@ void KernelLayout::placeTiles(FuncOp func) {
   });
 }
 
+/// Whether the last items of stacked weights lack rows.
+static bool overhangs(LoadOp load) {
+  auto loop = load->getParentOfType<ForItemsOp>();
+  if (load.getWeights().size() == 1 || load.getColumns() || !loop)
+    return false;
+  int64_t items = load.getItem() ? load->getParentOfType<FuncOp>().axis(loop.getAxis()).getSize() : 1;
+  return llvm::any_of(llvm::zip(load.getWeights(), load.getRows()), [&](auto pair) {
+    auto [weight, rows] = pair;
+    return items * rows > cast<MemRefType>(weight.getType()).getDimSize(0);
+  });
+}
+
 LogicalResult KernelLayout::placeRing(FuncOp func) {
   bool failedTiling = false;
   func.walk([&](Operation *op) {
@@ -208,6 +231,14 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
       if (failed(t))
         matmul.emitOpError("cannot split the columns of ") << type << ": each of its " << matmul.getSlots()
                                                            << " slots must hold as many blocks of 16 columns";
+      auto load = matmul.getWeights().getDefiningOp<LoadOp>();
+      if (succeeded(t) && t->packed &&
+          (!t->boxRows || t->columns != type.getShape()[1] && t->columns % 64 || overhangs(load))) {
+        failedTiling = true;
+        matmul.emitOpError("cannot stream packed weights as ")
+            << type
+            << ": each CTA takes multiples of 8 rows and of 64 columns, and stacked weights have all rows";
+      }
       if (succeeded(t))
         slotBytes = std::max(slotBytes, t->tileBytes());
     }
@@ -248,6 +279,12 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
 }
 
 //===-- Tensor maps -----------------------------------------------------------===//
+
+int64_t cfc::kernel::usefulClusters(FuncOp func) {
+  int64_t clusters = 1;
+  func.walk([&](ForItemsOp op) { clusters = std::max(clusters, func.axis(op.getAxis()).getSize()); });
+  return clusters;
+}
 
 int64_t cfc::kernel::entryOf(FuncOp func, unsigned argument) {
   auto entry = func.getArgAttrOfType<IntegerAttr>(argument, kEntryAttr);

@@ -25,9 +25,11 @@ inline int64_t localElements(FuncOp func, TileType type) {
 /// How a matmul walks over its weights: blocks are 16 columns, slots the unit of the order of sums.
 ///
 /// A ring tile has `tileRows` rows (16 a consumer warp) and `tileBlocks` blocks. It arrives in boxes of 64
-/// columns (128 bytes) and `boxRows` rows by tensor copies with the 128-byte swizzle, columns of boxes one
-/// after another. Where rows of several weights or of a CTA do not begin at multiples of 8, `boxRows` is 0
-/// and each row is copied apart, at `rowStride` bytes.
+/// columns (128 bytes) and `boxRows` rows with the 128-byte swizzle, by tensor copies or, of packed weights,
+/// by bulk copies. In the ring 64 rows are a panel, in which columns of boxes lie one after another. Where
+/// rows of several weights or of a CTA do not begin at multiples of 8, `boxRows` is 0 and each row is copied
+/// apart, at `rowStride` bytes.
+inline constexpr int64_t kBlockBytes = 64 * 128; ///< 64 rows of 64 columns
 struct MatmulTiling {
   int64_t rows, columns;        ///< this CTA's part of the weights
   int64_t tileRows, tileBlocks; ///< rows and 16-column blocks of a ring tile
@@ -35,11 +37,13 @@ struct MatmulTiling {
   int64_t slots;                ///< non-empty slots of this CTA
   int64_t boxRows;              ///< 64, 32, 16 or 8; 0: row copies
   int64_t rowStride;            ///< of row copies: 16 bytes more than the columns, against bank conflicts
-  int64_t boxColumnBytes() const { return tileRows * 128; } ///< bytes of 64 columns of a tile
-  int64_t tileBytes() const {
-    return boxRows ? boxColumnBytes() * ((tileBlocks + 3) / 4) : tileRows * rowStride;
-  }
+  bool packed;                  ///< the weights are packed
+  int64_t panelBytes() const { return kBlockBytes * ((tileBlocks + 3) / 4); }
+  int64_t tileBytes() const { return boxRows ? tileRows / 64 * panelBytes() : tileRows * rowStride; }
 };
+
+/// Whether a stream's weights are packed.
+bool isPacked(LoadOp load);
 
 /// Tiling of a stream whose columns are summed in `slots` slots; failure where its columns cannot be split as
 /// its type says: each slot must then hold as many blocks.
@@ -150,6 +154,13 @@ private:
   int64_t first; // byte offset of map 0
   std::vector<Map> maps;
 };
+
+/// Most clusters that have work: one for each item, or one where there are no items.
+int64_t usefulClusters(FuncOp func);
+
+/// Attribute of a function: where in the workspace its CTAs leave marks of time, [CTA][kMaxMarks] i64.
+inline constexpr llvm::StringLiteral kProfileAttr = "kernel.profile";
+inline constexpr int64_t kMaxMarks = 32;
 
 /// Table entry of an argument, by its attribute.
 int64_t entryOf(FuncOp func, unsigned argument);

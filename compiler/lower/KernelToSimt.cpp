@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 #define DEBUG_TYPE "kernel-to-simt"
 
@@ -27,13 +28,6 @@ struct KernelToSimtPass : public cfc::kernel::impl::KernelToSimtBase<KernelToSim
   void runOnOperation() override;
 };
 } // namespace
-
-/// Most clusters that have work: one for each item, or one where there are no items.
-static int64_t usefulClusters(FuncOp func) {
-  int64_t clusters = 1;
-  func.walk([&](ForItemsOp op) { clusters = std::max(clusters, func.axis(op.getAxis()).getSize()); });
-  return clusters;
-}
 
 static LogicalResult lowerFunc(FuncOp func, TensorMaps &maps) {
   FailureOr<KernelLayout> layout = KernelLayout::compute(func);
@@ -53,8 +47,14 @@ static LogicalResult lowerFunc(FuncOp func, TensorMaps &maps) {
   if (func.planValue("pdl", 0))
     target->setAttr("cfc.pdl", builder.getUnitAttr());
   builder.createBlock(&target.getBody(), {}, {global, global}, {func.getLoc(), func.getLoc()});
-  if (failed(KernelLowering(func, *layout, maps, target).run()))
+  KernelLowering lowering(func, *layout, maps, target);
+  if (failed(lowering.run()))
     return failure();
+  if (Attribute profile = func->getAttr(kProfileAttr)) {
+    target->setAttr("cfc.profile", profile);
+    target->setAttr("cfc.marks", builder.getStrArrayAttr(SmallVector<StringRef>(
+                                     lowering.getMarks().begin(), lowering.getMarks().end())));
+  }
   func.erase();
   return success();
 }

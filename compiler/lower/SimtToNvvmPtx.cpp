@@ -175,6 +175,13 @@ static LogicalResult lowerGridLaunch(GridLaunchOp op, GridLaunchOp::Adaptor, Rew
   return success();
 }
 
+static LogicalResult lowerGlobalTimer(GlobalTimerOp op, GlobalTimerOp::Adaptor, Rewriter &rewriter,
+                                      const Types &) {
+  auto ptx = createPtx(rewriter, op.getLoc(), rewriter.getI64Type(), "mov.u64 $0, %globaltimer;", "=l", {});
+  rewriter.replaceOp(op, ptx);
+  return success();
+}
+
 //===-- mbarriers ---------------------------------------------------------===//
 
 /// The pass has checked that the scope is one of these.
@@ -416,6 +423,7 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerClusterWait);
   addLowering(patterns, types, lowerGridWait);
   addLowering(patterns, types, lowerGridLaunch);
+  addLowering(patterns, types, lowerGlobalTimer);
   addLowering(patterns, types, lowerMbarrierInit);
   addLowering(patterns, types, lowerMbarrierArrive);
   addLowering(patterns, types, lowerMbarrierExpect);

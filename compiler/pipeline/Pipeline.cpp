@@ -111,6 +111,7 @@ LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
   PlanOptions planning;
   planning.deterministic = options.deterministic;
   planning.length = options.length.value_or(planning.length);
+  planning.weights = options.weightLayout == "packed" ? Layout::Packed : Layout::Native;
   StringRef text = options.plan;
   if (text.consume_front("random:")) {
     uint64_t seed;
@@ -195,6 +196,18 @@ LogicalResult Compilation::checkFits(kernel::FuncOp func) {
   return success();
 }
 
+/// Room behind the workspace for the marks of time that kernels leave.
+static void placeMarks(ModuleOp kernels) {
+  Builder b(kernels.getContext());
+  auto bytes = kernels->getAttrOfType<IntegerAttr>("kernel.workspace_bytes");
+  int64_t at = llvm::alignTo(bytes ? bytes.getInt() : 0, 256);
+  for (auto func : kernels.getOps<kernel::FuncOp>()) {
+    func->setAttr(kernel::kProfileAttr, b.getI64IntegerAttr(at));
+    at += 8 * kernel::kMaxMarks * kernel::usefulClusters(func) * func.clusterSize();
+  }
+  kernels->setAttr("kernel.workspace_bytes", b.getI64IntegerAttr(at));
+}
+
 LogicalResult Compilation::lowerToSimt(StringRef name) {
   PhaseTimer timer(options, "kernel to simt");
   MLIRContext *context = result.kernel->getContext();
@@ -205,6 +218,8 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
   for (auto func : result.kernel->getOps<kernel::FuncOp>())
     if (failed(checkFits(func)))
       return failure();
+  if (options.profile)
+    placeMarks(*result.kernel);
   runtime::GraphSpec graph = describeKernels(*result.kernel, name);
   if (result.attn)
     describeAsInGraph(graph, *result.attn->getOps<attn::GraphOp>().begin());

@@ -43,6 +43,8 @@ struct CompileOptions {
   SharedLayout shared;
   /// "native" or "packed": how the kernels of a graph read its weights. "": as the plan says, else native.
   std::string weightLayout;
+  /// Kernels leave the time after each operation behind the workspace (docs/design.md, "Profiles").
+  bool profile = false;
   Stage last = Stage::Cubin;
   /// The ptxas to use; "": $CFC_PTXAS, PATH, the usual places.
   std::string ptxas;

@@ -75,6 +75,19 @@ int64_t cfc::slotsOf(LinearOp op) {
   return heads ? heads : 16;
 }
 
+bool cfc::isPackable(Value value) {
+  if (!isa<BlockArgument>(value) || value.use_empty())
+    return false;
+  return llvm::all_of(value.getUses(), [](OpOperand &use) {
+    auto linear = dyn_cast<LinearOp>(use.getOwner());
+    if (!linear || !llvm::is_contained(linear.getWeights(), use.get()))
+      return false;
+    llvm::DenseMap<Value, int64_t> known;
+    int64_t heads = headsOf(linear.getX(), known);
+    return !heads || widthOf(linear.getX()) % (64 * heads) == 0;
+  });
+}
+
 //===-- The shape of one kernel -------------------------------------------===//
 
 std::optional<KernelShape> KernelShape::of(ArrayRef<Operation *> ops, std::string &why) {

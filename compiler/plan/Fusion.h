@@ -92,6 +92,10 @@ mlir::FailureOr<std::vector<KernelShape>> shapeKernels(attn::GraphOp graph, cons
 /// Slots in which a linear sums: the KV heads where its input is made of an attention's result, else 16.
 int64_t slotsOf(attn::LinearOp op);
 
+/// Whether a graph's argument is a weight of linears that can be packed: where columns belong to heads, a
+/// head has a multiple of 64 of them. The same for every plan.
+bool isPackable(mlir::Value value);
+
 /// Checks what no plan can change: one token, sizes of heads and rows. A diagnostic names the limit.
 mlir::LogicalResult checkLimits(attn::GraphOp graph);
 

@@ -30,7 +30,9 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.parts =
       only(given.part, shape->hasItems() ? ArrayRef<int64_t>{1, 2, 4, 8, 16} : ArrayRef<int64_t>{1});
   domain.warps = only(given.warps, {4, 8});
-  domain.ctas = only(given.ctasPerSm, {1, 2});
+  domain.ctas = only(given.ctasPerSm, {1, 2, 3});
+  domain.pdl = given.pdl >= 0 ? SmallVector<int64_t>{given.pdl} : SmallVector<int64_t>{0, 1};
+  domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
   domain.stages =
       only(given.ringStages, streams ? ArrayRef<int64_t>{2, 3, 4, 5, 6, 8, 10, 12} : ArrayRef<int64_t>{4});
   domain.columns =
@@ -89,6 +91,8 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("ring_stages", n, "2 to 64 are possible");
   if (int64_t n = domain.columns[0]; n % 16 || n > 4096)
     return refuse("tile_columns", n, "multiples of 16 up to 4096 are possible");
+  if (int64_t n = domain.pdl[0]; n > 1)
+    return refuse("pdl", n, "0 and 1 are possible");
   if (int64_t n = domain.rows[0]; n % shape->getGranule())
     return refuse("rows_per_item", n, "multiples of " + Twine(shape->getGranule()) + " are possible");
   for (const OpPlan *plan : givenOps)
@@ -217,7 +221,7 @@ bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
     auto draw = [&](ArrayRef<int64_t> from) { return from[random->below(from.size())]; };
     for (size_t tries = 0; tries < 32 * kDraws && candidates.size() < kDraws; ++tries)
       tryOne({draw(domain.parts), draw(domain.warps), draw(domain.ctas), draw(domain.stages),
-              draw(domain.columns), draw(domain.rows)});
+              draw(domain.columns), draw(domain.rows), draw(domain.pdl), domain.weights});
     return !candidates.empty();
   }
   for (int64_t part : domain.parts)
@@ -226,7 +230,8 @@ bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
         for (int64_t rows : domain.rows)
           for (int64_t columns : domain.columns)
             for (int64_t stages : domain.stages)
-              tryOne({part, warps, ctas, stages, columns, rows});
+              for (int64_t pdl : domain.pdl)
+                tryOne({part, warps, ctas, stages, columns, rows, pdl, domain.weights});
   llvm::stable_sort(candidates, [](const Candidate &a, const Candidate &b) { return a.us < b.us; });
   return !candidates.empty();
 }

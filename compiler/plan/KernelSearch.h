@@ -57,7 +57,8 @@ private:
     int64_t shared; ///< estimate
   };
   struct Domain {
-    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, rows;
+    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, rows, pdl;
+    Layout weights = Layout::Native;
   };
   bool findDomain(Domain &domain, Refusal &refusal);
   bool checkNames(Refusal &refusal);

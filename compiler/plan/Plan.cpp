@@ -13,6 +13,10 @@ static std::string hex(uint64_t value, unsigned digits) {
 
 //===-- Names -------------------------------------------------------------===//
 
+StringRef cfc::stringify(Layout layout) {
+  return layout == Layout::Native ? "native" : layout == Layout::Packed ? "packed" : "";
+}
+
 StringRef cfc::stringify(Split split) {
   return split == Split::Rows ? "rows" : split == Split::Columns ? "columns" : "";
 }
@@ -83,6 +87,10 @@ std::string Plan::print() const {
     key("ring_stages", k.ringStages);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
+    if (k.pdl >= 0)
+      out << separator << "pdl = " << k.pdl, separator = ", ";
+    if (k.weights != Layout::Unset)
+      out << separator << "weights = " << stringify(k.weights);
     out << "\n";
   }
   for (const OpPlan &op : ops) {

@@ -28,14 +28,16 @@ private:
   bool unknown(StringRef word, StringRef what, ArrayRef<StringRef> known);
   bool number(StringRef value, int64_t least, int64_t &to);
   bool exchange(StringRef value, ArrayRef<StringRef> allowed, Exchange &to);
+  /// One of the values of an enumeration, by its name.
+  template <typename T> bool word(StringRef value, StringRef what, ArrayRef<T> allowed, T &to);
 
   StringRef text, file;
   std::string &error;
   llvm::StringSet<> seen; ///< operations and kernels so far
 };
 
-constexpr StringRef kKernelKeys[] = {"part",        "warps",        "ctas_per_sm",
-                                     "ring_stages", "tile_columns", "rows_per_item"};
+constexpr StringRef kKernelKeys[] = {"part",         "warps",         "ctas_per_sm", "ring_stages",
+                                     "tile_columns", "rows_per_item", "pdl",         "weights"};
 constexpr StringRef kOpKeys[] = {"kernel", "split", "gather", "reduce", "finish"};
 
 } // namespace
@@ -62,6 +64,16 @@ bool PlanParser::number(StringRef value, int64_t least, int64_t &to) {
   if (value.getAsInteger(10, to) || to < least || to > (int64_t(1) << 30))
     return fail(value, "'" + value + "' is no number from " + Twine(least) + " to 2^30");
   return true;
+}
+
+template <typename T> bool PlanParser::word(StringRef value, StringRef what, ArrayRef<T> allowed, T &to) {
+  SmallVector<StringRef> names;
+  for (T each : allowed) {
+    names.push_back(stringify(each));
+    if (names.back() == value)
+      return to = each, true;
+  }
+  return unknown(value, what, names);
 }
 
 bool PlanParser::exchange(StringRef value, ArrayRef<StringRef> allowed, Exchange &to) {
@@ -124,6 +136,10 @@ bool PlanParser::kernelLine(Plan &plan, StringRef rest) {
     const StringRef *known = llvm::find(kKernelKeys, key);
     if (known == std::end(kKernelKeys))
       return unknown(key, "key", kKernelKeys);
+    if (key == "weights")
+      return word<Layout>(value, "layout", {Layout::Native, Layout::Packed}, k.weights);
+    if (key == "pdl")
+      return number(value, 0, k.pdl);
     return number(value, 1, *fields[known - kKernelKeys]);
   });
 }
@@ -143,12 +159,8 @@ bool PlanParser::opLine(Plan &plan, StringRef rest) {
   bool ok = keys(list, [&](StringRef key, StringRef value) {
     if (key == "kernel")
       return number(value, 0, op.kernel);
-    if (key == "split") {
-      if (value != "rows" && value != "columns")
-        return unknown(value, "split", {"rows", "columns"});
-      op.split = value == "rows" ? Split::Rows : Split::Columns;
-      return true;
-    }
+    if (key == "split")
+      return word<Split>(value, "split", {Split::Rows, Split::Columns}, op.split);
     if (key == "gather")
       return exchange(value, {"push", "butterfly", "bulk", "async"}, op.gather);
     if (key == "reduce")

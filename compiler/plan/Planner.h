@@ -19,6 +19,8 @@ struct PlanOptions {
   std::optional<Plan> given;
   /// Only plans whose results have the same bits.
   bool deterministic = true;
+  /// How weights lie in memory, where the given plan does not say.
+  Layout weights = Layout::Native;
   /// Cached tokens that predictions assume (at most what the graph allows).
   int64_t length = 4096;
   /// Exact sizes; without it an estimate is used. `planGraph` in compiler/lower/AttnPlan.h sets it.

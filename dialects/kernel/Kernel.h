@@ -23,6 +23,8 @@ llvm::SmallVector<StateAttr> withoutAxis(llvm::ArrayRef<StateAttr> states, llvm:
 /// Attribute name of a kernel argument's tensor name.
 inline constexpr llvm::StringLiteral kNameAttr = "kernel.name";
 /// Unit attribute of an argument that the kernel writes and nobody gives as input.
+/// "packed": a weight in blocks (docs/design.md, "Packed weights"); absent: row-major.
+inline constexpr llvm::StringLiteral kLayoutAttr = "kernel.layout";
 inline constexpr llvm::StringLiteral kOutputAttr = "kernel.output";
 /// First table entry of an argument (i32); assigned in order of arguments where absent.
 inline constexpr llvm::StringLiteral kEntryAttr = "kernel.entry";

@@ -79,6 +79,6 @@ def KernelToSimt : Pass<"kernel-to-simt", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = ["::cfc::simt::SimtDialect", "::mlir::arith::ArithDialect", "::mlir::scf::SCFDialect",
-                           "::mlir::math::MathDialect"];
+                           "::mlir::math::MathDialect", "::mlir::vector::VectorDialect"];
 }
 #endif

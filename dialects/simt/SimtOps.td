@@ -118,6 +118,12 @@ def Simt_CtaRankOp : Simt_Register<"cta_rank", "CTA in its cluster (%cluster_cta
 def Simt_ClusterIdOp : Simt_Register<"cluster_id", "cluster in the grid (%clusterid.x)">;
 def Simt_NumClustersOp : Simt_Register<"num_clusters", "clusters in the grid (%nclusterid.x)">;
 
+def Simt_GlobalTimerOp : Simt_Op<"global_timer"> {
+  let summary = "nanoseconds on a clock that all SMs share (%globaltimer)";
+  let results = (outs I64:$result);
+  let assemblyFormat = "attr-dict";
+}
+
 //===-- Addresses ---------------------------------------------------------===//
 def Simt_SharedBaseOp : Simt_Op<"shared_base", [Pure]> {
   let summary = "start of this CTA's dynamic shared memory, aligned to 1024 bytes";

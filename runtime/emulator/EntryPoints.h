@@ -34,6 +34,8 @@ void cfc_emu_syncwarp(CfcFiber *, uint32_t location);
 void cfc_emu_cluster_arrive(CfcFiber *, uint32_t location);
 void cfc_emu_cluster_wait(CfcFiber *, uint32_t location);
 void cfc_emu_grid_wait(CfcFiber *, uint32_t location);
+// Accesses of the launch so far.
+uint64_t cfc_emu_global_timer(CfcFiber *, uint32_t location);
 
 void cfc_emu_mbarrier_init(CfcFiber *, char *barrier, uint32_t count, uint32_t location);
 void cfc_emu_mbarrier_arrive(CfcFiber *, char *barrier, uint32_t scope, uint32_t remote, uint32_t location);

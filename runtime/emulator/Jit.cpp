@@ -110,6 +110,7 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_cluster_arrive);
   CFC_DEFINE(cfc_emu_cluster_wait);
   CFC_DEFINE(cfc_emu_grid_wait);
+  CFC_DEFINE(cfc_emu_global_timer);
   CFC_DEFINE(cfc_emu_mbarrier_init);
   CFC_DEFINE(cfc_emu_mbarrier_arrive);
   CFC_DEFINE(cfc_emu_mbarrier_expect);

@@ -303,6 +303,7 @@ LogicalResult KernelLowering::lowerOp(Operation *current) {
       .Case([&](simt::ClusterArriveOp) { return replaceByCall("cluster_arrive"); })
       .Case([&](simt::ClusterWaitOp) { return replaceByCall("cluster_wait"); })
       .Case([&](simt::GridWaitOp) { return replaceByCall("grid_wait"); })
+      .Case([&](simt::GlobalTimerOp) { return replace(call("global_timer", b.getI64Type(), {})); })
       .Case([&](simt::GridLaunchOp) { return op->erase(), success(); })
       .Case([&](simt::MbarrierInitOp init) {
         return replaceByCall("mbarrier_init", {init.getBarrier(), init.getCount()});

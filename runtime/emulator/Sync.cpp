@@ -65,6 +65,8 @@ void cfc_emu_fence_mbarrier_init(Fiber *fiber, uint32_t) {
 
 void cfc_emu_grid_wait(Fiber *fiber, uint32_t) { fiber->cta->gridWaited = true; }
 
+uint64_t cfc_emu_global_timer(Fiber *fiber, uint32_t) { return fiber->launch->effort(); }
+
 void cfc_emu_poll(Fiber *fiber, uint32_t location) { fiber->launch->maybePreempt(fiber, location); }
 
 void cfc_emu_trap(Fiber *fiber, uint32_t location) {

@@ -16,6 +16,7 @@ static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   result.target = options.target;
   result.machine = machineText(options.machine);
   result.deterministic = options.deterministic;
+  result.profile = options.profile;
   result.ptxas = options.ptxas;
   result.weightLayout = options.weightLayout;
   result.length = options.length;

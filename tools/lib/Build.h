@@ -14,7 +14,7 @@ struct BuildOptions {
   std::string variant;           ///< plan hash of a bundle's variant; "": the one that is for all launches
   std::optional<int64_t> length; ///< cached tokens to plan for; nothing: the planner's choice
   SharedLayout shared;           ///< of the variants of a bundle
-  bool deterministic = true, verbose = false;
+  bool deterministic = true, verbose = false, profile = false;
 };
 
 /// Compiles a module up to `last`. Throws Failure, after the diagnostics. With `verbose`, phases and times go

@@ -42,6 +42,7 @@ void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
           "--ptxas", options.ptxas,
           "Assembler to use; else $CFC_PTXAS, the folder cuda beside cfc's folder, PATH, /usr/local/cuda")
       ->option_text("PATH");
+  command.add_flag("--profile", options.profile, "Kernels leave the time after each operation in the workspace");
   command.add_flag("-v,--verbose", options.verbose, "Print phases and their times to standard error");
 }
 

@@ -20,7 +20,7 @@ void addPackCommand(CLI::App &app, Action &action);
 void addInfoCommand(CLI::App &app, Action &action);
 void addMachineCommand(CLI::App &app, Action &action);
 
-/// --target, --machine, --plan, --set, --[no-]deterministic, --ptxas, -v.
+/// --target, --machine, --plan, --set, --[no-]deterministic, --profile, --ptxas, -v.
 void addBuildOptions(CLI::App &command, BuildOptions &options);
 /// --device.
 void addDeviceOption(CLI::App &command, std::string &device);

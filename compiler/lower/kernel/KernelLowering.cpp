@@ -15,6 +15,8 @@ KernelLowering::KernelLowering(FuncOp func, const KernelLayout &layout, TensorMa
                                simt::KernelOp target)
     : func(func), layout(layout), maps(maps), target(target), b(OpBuilder(target.getBody()), func.getLoc()),
       warps(func.consumerWarps()), threads(warps * 32) {
+  auto place = func->getAttrOfType<IntegerAttr>(kProfileAttr);
+  profile = place ? place.getInt() : -1;
   b.setInsertionPointToEnd(&target.getBody().front());
 }
 
@@ -27,10 +29,9 @@ LogicalResult KernelLowering::run() {
   lane = b.rem(tid, 32);
   rank = func.clusterSize() > 1 ? b.create<simt::CtaRankOp>(b.getI32Type()).getResult() : b.i32(0);
   shared = b.create<simt::SharedBaseOp>(simt::PtrType::get(b.getContext(), simt::Space::Shared));
+  mark("start");
   loadArguments();
   initBarriers();
-  if (func.planValue("pdl", 0))
-    b.create<simt::GridLaunchOp>();
   round = b.i32(0);
 
   Block &body = func.getBody().front();
@@ -42,13 +43,20 @@ LogicalResult KernelLowering::run() {
       ring = start;
       scalars.clear();
       lowerProducer(producer);
+      waitForPeersToStart();
     });
     if (failed(result))
       return failure();
   }
   auto consume = [&] {
     ring = start;
+    preloadGains(body);
+    waitForPeersToStart();
     waitForLastKernel();
+    // All kernels before the last one have ended by now, so a later one never overlaps with them.
+    if (func.planValue("pdl", 0))
+      b.create<simt::GridLaunchOp>();
+    mark("wait");
     loadScalars();
     result = lowerBlock(body);
   };
@@ -58,6 +66,7 @@ LogicalResult KernelLowering::run() {
     consume();
   if (failed(result))
     return failure();
+  mark("end");
   // No CTA leaves while a peer may still write to it.
   b.loc = func.getLoc();
   if (func.clusterSize() > 1) {
@@ -112,10 +121,16 @@ void KernelLowering::initBarriers() {
     b.create<simt::FenceMbarrierInitOp>();
   });
   b.create<simt::BarrierOp>(0, target.getThreads());
-  if (func.clusterSize() > 1) {
+  if (func.clusterSize() > 1)
     b.create<simt::ClusterArriveOp>();
+}
+
+/// Peers have started and initialised their barriers. The producer touches none of theirs: it waits when it
+/// is done.
+void KernelLowering::waitForPeersToStart() {
+  bool any = layout.stages || !layout.exchangeBarriers().empty();
+  if (any && func.clusterSize() > 1)
     b.create<simt::ClusterWaitOp>();
-  }
 }
 
 /// With programmatic dependent launch: nothing but weights is read, and nothing written, before this.
@@ -125,10 +140,24 @@ void KernelLowering::waitForLastKernel() {
 }
 
 LogicalResult KernelLowering::lowerBlock(Block &block) {
-  for (Operation &op : block)
+  for (Operation &op : block) {
     if (failed(lowerOp(&op)))
       return failure();
+    if (!isa<LoadOp, LoadCacheOp, ExtractOp, ProducerOp, ReturnOp, YieldOp, ForItemsOp>(op))
+      mark(op.getName().stripDialect());
+  }
   return success();
+}
+
+void KernelLowering::mark(StringRef name) {
+  if (profile < 0 || marks.size() == kMaxMarks)
+    return;
+  b.ifThen(b.eq(tid, 0), [&] {
+    Value cta = b.add(b.mul(b.create<simt::ClusterIdOp>(b.getI32Type()), func.clusterSize()), rank);
+    Value at = b.add(b.mul(b.wide(cta), kMaxMarks * 8), b.i64(profile + 8 * int64_t(marks.size())));
+    b.store(b.create<simt::GlobalTimerOp>(b.getI64Type()), b.offset(workspace, at));
+  });
+  marks.push_back(name.str());
 }
 
 LogicalResult KernelLowering::lowerOp(Operation *op) {
@@ -180,6 +209,7 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   Value first = b.create<simt::ClusterIdOp>(b.getI32Type());
   Value step = b.create<simt::NumClustersOp>(b.getI32Type());
   LogicalResult result = success();
+  preloadRotations(op.getBody().front());
   Value outerRound = round;
   inLoop = true;
   Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step,

@@ -20,12 +20,16 @@ public:
 
   KernelLowering(FuncOp func, const KernelLayout &layout, TensorMaps &maps, simt::KernelOp target);
   llvm::LogicalResult run();
+  llvm::ArrayRef<std::string> getMarks() const { return marks; }
 
 private:
   //===-- KernelLowering.cpp: structure --------------------------------------===//
   void loadArguments();
   void initBarriers();
+  void waitForPeersToStart();
   void waitForLastKernel();
+  /// With `profile`: thread 0 leaves the time in the workspace, under `name`.
+  void mark(llvm::StringRef name);
   llvm::LogicalResult lowerBlock(mlir::Block &block);
   llvm::LogicalResult lowerOp(mlir::Operation *op);
   llvm::LogicalResult lowerForItems(ForItemsOp op);
@@ -84,7 +88,11 @@ private:
                 Ring r);
   void feedBoxes(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows, int64_t columns,
                  Ring r);
-  void copyBox(LoadOp load, const MatmulTiling &t, Value row, Value column, Value dst, Value barrier);
+  void feedPacked(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows, int64_t columns,
+                  Ring r);
+  Value boxOffset(const MatmulTiling &t, Value firstRow, Value x);
+  void atStackedRow(LoadOp load, Value row, llvm::function_ref<void(Value, Value)> copy);
+  Value existingBoxes(LoadOp load, const MatmulTiling &t, Value row, Value rows);
   /// Waits for the slot and arms it for `bytes`.
   void acquireSlot(Ring r, Value bytes);
   void copyRow(LoadOp load, Value stackedRow, Value columnBytes, Value bytes, Value dst, Value barrier);
@@ -111,9 +119,19 @@ private:
   llvm::LogicalResult lowerElementwise(ElementwiseOp op);
   llvm::LogicalResult lowerCast(CastOp op);
   llvm::LogicalResult lowerFold(FoldOp op);
-  /// Sum or max of one f32 a consumer thread, in all threads; the tree does not depend on the number of
-  /// warps.
-  Value foldThreads(ElementwiseKind kind, llvm::function_ref<Value(Value virtualLane)> partial);
+  /// Sum or max over 256 virtual lanes, of which each consumer thread has one or two (lane, i), in all
+  /// threads; the tree does not depend on the number of warps.
+  Value foldThreads(ElementwiseKind kind, llvm::function_ref<Value(Value lane, int64_t i)> partial);
+  void preloadGains(mlir::Block &body);
+  Value squaresInLoop(RmsNormOp op);
+  void forHeldChunks(int64_t n, llvm::function_ref<void(int64_t, int64_t, Value, Value)> body);
+  Values loadChunk(mlir::Type element, Value from, Value exists);
+  Values chunkElements(mlir::Type element, const Values &words);
+  void storeChunk(mlir::Type element, const Values &elements, Value to);
+  void preloadRotations(mlir::Block &body);
+  Value rotationRow(RopeOp op);
+  std::pair<Value, Value> loadRotation(RopeOp op, Value row, Value pair);
+  bool isReadByNorm(ReadOp op);
 
   //===-- LowerMatmul.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerMatmul(MatmulOp op);
@@ -173,10 +191,15 @@ private:
     Value k, v, strideHead, strideToken, capacity; ///< addresses; bytes and tokens (i64)
   };
   llvm::DenseMap<Value, CacheArgument> caches;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> gains; ///< of norms, by chunk of this thread
+  llvm::DenseMap<std::pair<Value, Value>, std::pair<Value, Value>>
+      rotations;                        ///< (table, position) → cos, sin
   llvm::DenseMap<Value, Value> scalars; ///< position, length or slot argument → its element, in this role
   llvm::DenseMap<Value, Value> items;   ///< item → i32
   Ring ring;                            ///< of the role at hand
   Value round;                          ///< how often the loop at hand has run (i32)
+  int64_t profile;                      ///< byte offset of the marks in the workspace; -1: none
+  llvm::SmallVector<std::string> marks; ///< their names
   bool inLoop = false;
 };
 

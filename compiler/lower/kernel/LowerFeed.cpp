@@ -34,7 +34,7 @@ void KernelLowering::acquireMaps(ProducerOp op) {
     auto load = feed.getStream().getDefiningOp<LoadOp>();
     MatmulTiling t = *tilingOf(load, feed.getSlots());
     for (Value weight : load.getWeights())
-      if (t.boxRows)
+      if (t.boxRows && !t.packed)
         offsets.insert(mapOffset(weight, "pointer", {64, t.boxRows}));
   });
   for (int64_t offset : offsets)
@@ -106,6 +106,13 @@ Value KernelLowering::validRows(LoadOp load, Value from, Value count) {
   return total;
 }
 
+/// Boxes of `rows` stacked rows from `row`, a multiple of a box, that have a row: the others are behind the
+/// end of the one weight.
+Value KernelLowering::existingBoxes(LoadOp load, const MatmulTiling &t, Value row, Value rows) {
+  auto boxesIn = [&](Value n) { return b.div(b.add(n, t.boxRows - 1), t.boxRows); };
+  return boxesIn(load.getWeights().size() == 1 ? validRows(load, row, rows) : rows);
+}
+
 /// Starts the copy of one stacked row, if it exists.
 void KernelLowering::copyRow(LoadOp load, Value stackedRow, Value columnBytes, Value bytes, Value dst,
                              Value barrier) {
@@ -156,25 +163,27 @@ void KernelLowering::feedRows(LoadOp load, const MatmulTiling &t, Value row, Val
   });
 }
 
-/// Starts the copy of the box whose first row is stacked row `row`.
-void KernelLowering::copyBox(LoadOp load, const MatmulTiling &t, Value row, Value column, Value dst,
-                             Value barrier) {
+/// Where in a tile the box of row `firstRow` and column block `x` lies.
+Value KernelLowering::boxOffset(const MatmulTiling &t, Value firstRow, Value x) {
+  Value inPanel = b.add(b.mul(x, kBlockBytes), b.mul(b.rem(firstRow, 64), 128));
+  return b.add(b.mul(b.div(firstRow, 64), t.panelBytes()), inPanel);
+}
+
+/// Calls copy(weight, row in it, whether it has that row) for the weight that stacked row `row` belongs to.
+/// Boxes do not straddle weights.
+void KernelLowering::atStackedRow(LoadOp load, Value row, function_ref<void(Value, Value)> copy) {
   int64_t start = 0, last = load.getWeights().size() - 1;
   for (auto [i, weight, rows] : llvm::enumerate(load.getWeights(), load.getRows())) {
     Value local = b.add(row, -start);
     bool byItem = load.getItem() && !load.getColumns();
     Value y = byItem ? b.add(local, b.mul(item(load.getItem()), rows)) : local;
-    auto copy = [&, weight = weight] {
-      b.create<simt::TensorLoadOp>(dst, map(weight, "pointer", {64, t.boxRows}), ValueRange{column, y},
-                                   barrier);
-    };
-    // Boxes do not straddle weights; past the last weight's end they are zero.
+    auto here = [&, weight = weight] { copy(weight, y); };
     if (last == 0)
-      copy();
+      here();
     else if (int64_t(i) == last)
-      b.ifThen(b.ge(local, 0), copy);
+      b.ifThen(b.ge(local, 0), here);
     else
-      b.ifThen(b.andI(b.ge(local, 0), b.lt(local, rows)), copy);
+      b.ifThen(b.andI(b.ge(local, 0), b.lt(local, rows)), here);
     start += rows;
   }
 }
@@ -189,8 +198,33 @@ void KernelLowering::feedBoxes(LoadOp load, const MatmulTiling &t, Value row, Va
   Value slot = slotAddress(r), barrier = fullBarrier(r);
   b.loop(lane, boxes, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
     Value x = b.rem(i, across), firstRow = b.mul(b.div(i, across), t.boxRows);
-    Value dst = b.offset(slot, b.add(b.mul(x, t.boxColumnBytes()), b.mul(firstRow, 128)));
-    copyBox(load, t, b.add(row, firstRow), b.add(column, b.mul(x, 64)), dst, barrier);
+    Value dst = b.offset(slot, boxOffset(t, firstRow, x));
+    // Past the last weight's end a box is zero.
+    atStackedRow(load, b.add(row, firstRow), [&](Value weight, Value y) {
+      b.create<simt::TensorLoadOp>(dst, map(weight, "pointer", {64, t.boxRows}),
+                                   ValueRange{b.add(column, b.mul(x, 64)), y}, barrier);
+    });
+    return {};
+  });
+}
+
+/// The same from packed weights: one bulk copy a panel where boxes have 64 rows, else one a box.
+void KernelLowering::feedPacked(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows,
+                                int64_t columns, Ring r) {
+  int64_t across = llvm::divideCeil(columns, 64), each = t.boxRows == 64 ? across : 1;
+  Value boxes = b.mul(existingBoxes(load, t, row, rows), across / each);
+  acquireSlot(r, b.mul(boxes, t.boxRows * 128 * each));
+  Value slot = slotAddress(r), barrier = fullBarrier(r);
+  b.loop(lane, boxes, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
+    Value x = b.rem(i, across / each), firstRow = b.mul(b.div(i, across / each), t.boxRows);
+    Value dst = b.offset(slot, boxOffset(t, firstRow, x));
+    atStackedRow(load, b.add(row, firstRow), [&](Value weight, Value y) {
+      int64_t panel = llvm::divideCeil(cast<MemRefType>(weight.getType()).getDimSize(1), 64) * kBlockBytes;
+      Value inPanel = b.add(b.mul(b.add(b.div(column, 64), x), kBlockBytes), b.mul(b.rem(y, 64), 128));
+      Value at = b.add(b.mul(b.wide(b.div(y, 64)), panel), b.wide(inPanel));
+      b.create<simt::BulkLoadOp>(dst, b.offset(memory.lookup(weight), at), b.i32(t.boxRows * 128 * each),
+                                 barrier);
+    });
     return {};
   });
 }
@@ -201,7 +235,9 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t) {
                                                                       int64_t columns, Ring r) {
     Value rows = b.min(b.i32(t.tileRows), b.sub(b.i32(t.rows), firstRow));
     Value row = b.add(rowOffset, firstRow), column = b.add(columnOffset, b.mul(block, 16));
-    if (t.boxRows)
+    if (t.packed)
+      feedPacked(load, t, row, column, rows, columns, r);
+    else if (t.boxRows)
       feedBoxes(load, t, row, column, rows, columns, r);
     else
       feedRows(load, t, row, column, rows, columns, r);

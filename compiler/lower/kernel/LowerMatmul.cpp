@@ -79,13 +79,13 @@ std::function<Value(Value, int64_t)> KernelLowering::tileAddress(const MatmulTil
     Value offset = b.add(b.mul(row, t.rowStride), b.mul(side, 16));
     return [=, this](Value slot, int64_t i) { return b.offset(b.offset(slot, offset), 32 * i); };
   }
-  Value offset = b.mul(row, 128);
+  Value offset = b.add(b.mul(b.div(row, 64), t.panelBytes()), b.mul(b.rem(row, 64), 128));
   SmallVector<Value> chunk; // of the four blocks in 64 columns
   for (int64_t k = 0; k < 4; ++k)
     chunk.push_back(b.add(offset, swizzled(b, b.add(side, 2 * k), row)));
-  int64_t boxColumn = t.boxColumnBytes();
-  return
-      [=, this](Value slot, int64_t i) { return b.offset(b.offset(slot, chunk[i % 4]), i / 4 * boxColumn); };
+  return [=, this](Value slot, int64_t i) {
+    return b.offset(b.offset(slot, chunk[i % 4]), i / 4 * kBlockBytes);
+  };
 }
 
 LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {

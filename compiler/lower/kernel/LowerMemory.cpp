@@ -41,6 +41,8 @@ Value KernelLowering::wholeIndex(TileType type, Value local) {
 }
 
 LogicalResult KernelLowering::lowerRead(ReadOp op) {
+  if (isReadByNorm(op))
+    return success();
   TileType type = op.getResult().getType();
   auto source = cast<MemRefType>(op.getMemory().getType());
   int64_t n = localElements(func, type), whole = type.getNumElements(), bytes = type.getElementBytes();

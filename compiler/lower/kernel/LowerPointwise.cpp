@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace cfc;
@@ -12,11 +13,14 @@ using namespace cfc::kernel;
 
 static constexpr int64_t kVirtualLanes = 256;
 
-Value KernelLowering::foldThreads(ElementwiseKind kind, function_ref<Value(Value)> partial) {
+Value KernelLowering::foldThreads(ElementwiseKind kind, function_ref<Value(Value, int64_t)> partial) {
   auto merge = [&](Value x, Value y) { return kind == ElementwiseKind::Max ? b.fmax(x, y) : b.fadd(x, y); };
   Value scratch = b.offset(shared, layout.scratch);
   sync(); // the last reader of the scratch
-  forEach(kVirtualLanes, [&](Value v) { b.store(partial(v), b.offset(scratch, b.mul(v, 4))); });
+  for (int64_t i = 0; i < kVirtualLanes / threads; ++i) {
+    Value v = b.add(tid, i * threads);
+    b.store(partial(v, i), b.offset(scratch, b.mul(v, 4)));
+  }
   sync();
   // Each warp merges all virtual lanes: eight a lane by a tree, then a butterfly over the lanes.
   int64_t each = kVirtualLanes / 32;
@@ -32,58 +36,221 @@ Value KernelLowering::foldThreads(ElementwiseKind kind, function_ref<Value(Value
   return sum;
 }
 
+//===-- Norms -----------------------------------------------------------------===//
+
+// Virtual lane v takes the chunks v, v + 256, … of 8 elements (of 1 where 8 does not divide them).
+static constexpr int64_t kChunk = 8;
+/// Chunks of x and of the gain that a thread holds in registers at most; longer vectors are walked in loops.
+static constexpr int64_t kHeldChunks = 8;
+
+/// Whether each thread can hold its chunks of `n` elements.
+static bool heldInRegisters(int64_t n, int64_t threads) {
+  return n % kChunk == 0 &&
+         llvm::divideCeil(n / kChunk, kVirtualLanes) * (kVirtualLanes / threads) <= kHeldChunks;
+}
+
+/// The read that gives a norm its operand, where nothing else needs the tile: the norm then loads it by
+/// itself.
+static ReadOp readOf(RmsNormOp op) {
+  auto read = op.getX().getDefiningOp<ReadOp>();
+  bool direct =
+      read && op.getX().hasOneUse() && !read.getItem() && read->getBlock() == op->getBlock() &&
+      read.getMemory().getType().getElementType() == op.getX().getType().getElementType() &&
+      cast<MemRefType>(read.getMemory().getType()).getNumElements() == op.getX().getType().getNumElements();
+  return direct ? read : ReadOp();
+}
+
+bool KernelLowering::isReadByNorm(ReadOp op) {
+  auto norm = op.getResult().hasOneUse() ? dyn_cast<RmsNormOp>(*op.getResult().user_begin()) : RmsNormOp();
+  return norm && gains.contains(norm) && readOf(norm) == op;
+}
+
+/// Calls body(i, j, chunk, exists) for the chunks of this thread: the j-th of its i-th virtual lane; `exists`
+/// is null where all threads have it.
+void KernelLowering::forHeldChunks(int64_t n, function_ref<void(int64_t, int64_t, Value, Value)> body) {
+  int64_t chunks = n / kChunk;
+  for (int64_t i = 0; i < kVirtualLanes / threads; ++i)
+    for (int64_t first = i * threads, j = 0; first < chunks; first += kVirtualLanes, ++j) {
+      Value chunk = b.add(tid, first);
+      body(i, j, chunk, first + threads <= chunks ? Value() : b.lt(chunk, chunks));
+    }
+}
+
+/// Eight elements at `from`, or zeros where they do not exist.
+KernelLowering::Values KernelLowering::loadChunk(Type element, Value from, Value exists) {
+  auto words = VectorType::get({4}, b.getI32Type());
+  Values loaded;
+  for (int64_t at = 0; at < kChunk * element.getIntOrFloatBitWidth() / 8; at += 16) {
+    auto load = [&]() -> Values { return {b.load(words, b.offset(from, at))}; };
+    auto zeros = [&]() -> Values {
+      return {b.create<arith::ConstantOp>(cast<TypedAttr>(b.getZeroAttr(words)))};
+    };
+    loaded.push_back(exists ? b.ifElse(words, exists, load, zeros)[0] : load()[0]);
+  }
+  return loaded;
+}
+
+/// Their values as f32.
+KernelLowering::Values KernelLowering::chunkElements(Type element, const Values &words) {
+  Values elements;
+  for (Value vector : words)
+    for (int64_t i = 0; i < 4; ++i) {
+      Value word = b.create<vector::ExtractOp>(vector, i);
+      if (element.isF32()) {
+        elements.push_back(b.bitcast(element, word));
+        continue;
+      }
+      auto [low, high] = b.unpack(word, element);
+      elements.push_back(low);
+      elements.push_back(high);
+    }
+  return elements;
+}
+
+/// Stores eight f32, rounded to `element`, at `to`.
+void KernelLowering::storeChunk(Type element, const Values &elements, Value to) {
+  Values words;
+  for (size_t i = 0; i < elements.size(); i += element.isF32() ? 1 : 2)
+    words.push_back(element.isF32() ? b.bitcast(b.getI32Type(), elements[i])
+                                    : b.pack(elements[i], elements[i + 1], element));
+  for (size_t i = 0; i < words.size(); i += 4)
+    b.store(
+        b.create<vector::FromElementsOp>(VectorType::get({4}, b.getI32Type()), ValueRange(words).slice(i, 4)),
+        b.offset(to, i * 4));
+}
+
+/// Gains do not depend on the kernel before this one: they are on their way while it ends.
+void KernelLowering::preloadGains(Block &body) {
+  for (auto op : body.getOps<RmsNormOp>()) {
+    int64_t n = op.getX().getType().getNumElements();
+    if (!heldInRegisters(n, threads))
+      continue;
+    Type element = cast<MemRefType>(op.getGain().getType()).getElementType();
+    Value base = memory.lookup(op.getGain());
+    forHeldChunks(n, [&](int64_t, int64_t, Value chunk, Value exists) {
+      Value at = b.mul(chunk, kChunk * element.getIntOrFloatBitWidth() / 8);
+      gains[op].push_back(loadChunk(element, b.offset(base, at), exists));
+    });
+  }
+}
+
+/// Sum of squares of x, in the order of virtual lanes, by loops.
+Value KernelLowering::squaresInLoop(RmsNormOp op) {
+  int64_t n = op.getX().getType().getNumElements(), chunk = n % kChunk ? 1 : kChunk;
+  return foldThreads(ElementwiseKind::Add, [&](Value v, int64_t) {
+    return b.loop(v, b.i32(n / chunk), b.i32(kVirtualLanes), b.f32(0),
+                  [&](Value c, ValueRange sum) -> Values {
+                    Value total = sum[0];
+                    for (int64_t e = 0; e < chunk; ++e) {
+                      Value x = loadElement(op.getX(), b.add(b.mul(c, chunk), e));
+                      total = b.fadd(total, b.fmul(x, x));
+                    }
+                    return {total};
+                  })[0];
+  });
+}
+
 LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
   int64_t n = op.getX().getType().getNumElements();
+  auto scaleOf = [&](Value squares) {
+    Value mean = b.fdiv(squares, b.f32(n));
+    return b.create<simt::RsqrtOp>(b.fadd(mean, b.f32(op.getEps().convertToDouble()))).getResult();
+  };
   auto gainType = cast<MemRefType>(op.getGain().getType());
-  Value gain = memory.lookup(op.getGain());
-  Value squares = foldThreads(ElementwiseKind::Add, [&](Value v) {
-    auto square = [&](Value i) {
-      Value x = loadElement(op.getX(), i);
-      return b.fmul(x, x);
-    };
-    int64_t each = n / kVirtualLanes;
-    if (n % kVirtualLanes || each > 64)
-      return b.loop(v, b.i32(n), b.i32(kVirtualLanes), b.f32(0),
-                    [&](Value i, ValueRange sum) -> Values { return {b.fadd(sum[0], square(i))}; })[0];
-    Value sum = b.f32(0); // the same sum, with all loads ahead
-    for (int64_t i = 0; i < each; ++i)
-      sum = b.fadd(sum, square(b.add(v, i * kVirtualLanes)));
-    return sum;
+  if (!heldInRegisters(n, threads) || !gains.contains(op)) {
+    Value scale = scaleOf(squaresInLoop(op)), gain = memory.lookup(op.getGain());
+    forEachBatched(
+        n, 16,
+        [&](Value i) {
+          Value at = b.offset(gain, b.wide(b.mul(i, gainType.getElementTypeBitWidth() / 8)));
+          return b.load(gainType.getElementType(), at);
+        },
+        [&](Value i, Value g) {
+          storeElement(op.getResult(), i, b.fmul(b.fmul(loadElement(op.getX(), i), scale), b.toF32(g)));
+        });
+    sync();
+    return success();
+  }
+
+  ReadOp read = readOf(op);
+  Type element = op.getX().getType().getElementType(), rounded = op.getResult().getType().getElementType();
+  Value from = read ? memory.lookup(read.getMemory()) : bufferOf(op.getX());
+  SmallVector<Values> loaded, x;
+  forHeldChunks(n, [&](int64_t, int64_t, Value chunk, Value exists) {
+    Value at = b.mul(chunk, kChunk * element.getIntOrFloatBitWidth() / 8);
+    loaded.push_back(loadChunk(element, b.offset(from, at), exists));
   });
-  Value mean = b.fdiv(squares, b.f32(n));
-  Value scale = b.create<simt::RsqrtOp>(b.fadd(mean, b.f32(op.getEps().convertToDouble())));
-  forEachBatched(
-      n, 16,
-      [&](Value i) {
-        Value at = b.offset(gain, b.wide(b.mul(i, gainType.getElementTypeBitWidth() / 8)));
-        return b.load(gainType.getElementType(), at);
-      },
-      [&](Value i, Value g) {
-        storeElement(op.getResult(), i, b.fmul(b.fmul(loadElement(op.getX(), i), scale), b.toF32(g)));
-      });
+  SmallVector<Value> squares(kVirtualLanes / threads, b.f32(0));
+  forHeldChunks(n, [&](int64_t i, int64_t, Value, Value) {
+    x.push_back(chunkElements(element, loaded[x.size()]));
+    for (Value v : x.back())
+      squares[i] = b.fadd(squares[i], b.fmul(v, v));
+  });
+  Value scale = scaleOf(foldThreads(ElementwiseKind::Add, [&](Value, int64_t i) { return squares[i]; }));
+  int64_t at = 0;
+  forHeldChunks(n, [&](int64_t, int64_t, Value chunk, Value exists) {
+    Values gain = chunkElements(gainType.getElementType(), gains[op][at]), result;
+    for (auto [v, g] : llvm::zip(x[at++], gain))
+      result.push_back(b.fmul(b.fmul(v, scale), g));
+    Value to = b.offset(bufferOf(op.getResult()), b.mul(chunk, kChunk * rounded.getIntOrFloatBitWidth() / 8));
+    if (exists)
+      b.ifThen(exists, [&] { storeChunk(rounded, result, to); });
+    else
+      storeChunk(rounded, result, to);
+  });
   sync();
   return success();
 }
 
-LogicalResult KernelLowering::lowerRope(RopeOp op) {
+//===-- Rotations ---------------------------------------------------------------===//
+
+/// Position clamped to the table, and the row of the table there.
+Value KernelLowering::rotationRow(RopeOp op) {
   auto tableType = cast<MemRefType>(op.getTable().getType());
-  int64_t dim = tableType.getDimSize(1), half = dim / 2, n = op.getX().getType().getNumElements();
-  int64_t bytes = tableType.getElementTypeBitWidth() / 8;
   Value position = scalar(op.getPosition());
-  int64_t last = tableType.getDimSize(0) - 1;
+  int64_t last = tableType.getDimSize(0) - 1,
+          rowBytes = tableType.getDimSize(1) * tableType.getElementTypeBitWidth() / 8;
   Value outside = b.orI(b.lt(position, 0), b.ge(position, last + 1));
   b.ifThen(b.andI(outside, b.eq(tid, 0)), [&] { setStatus(4); });
   position = b.min(b.max(position, b.i32(0)), b.i32(last));
-  Value row = b.offset(memory.lookup(op.getTable()), b.mul(b.wide(position), dim * bytes));
+  return b.offset(memory.lookup(op.getTable()), b.mul(b.wide(position), rowBytes));
+}
+
+/// Cosine and sine of `pair` in a row of the table.
+std::pair<Value, Value> KernelLowering::loadRotation(RopeOp op, Value row, Value pair) {
+  auto tableType = cast<MemRefType>(op.getTable().getType());
+  auto entry = [&](Value at) {
+    Value from = b.offset(row, b.mul(at, tableType.getElementTypeBitWidth() / 8));
+    return b.toF32(b.load(tableType.getElementType(), from));
+  };
+  return {entry(pair), entry(b.add(pair, tableType.getDimSize(1) / 2))};
+}
+
+/// Loads the rotations that the operations in `body` need ahead of the streams: each thread has the same pair
+/// in all heads where a head's pairs divide the threads.
+void KernelLowering::preloadRotations(Block &body) {
+  body.walk([&](RopeOp op) {
+    int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
+    auto key = std::pair(op.getTable(), op.getPosition());
+    if (threads % half || rotations.contains(key))
+      return;
+    b.loc = op.getLoc();
+    rotations[key] = loadRotation(op, rotationRow(op), b.rem(tid, half));
+  });
+}
+
+LogicalResult KernelLowering::lowerRope(RopeOp op) {
+  int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
+  int64_t n = op.getX().getType().getNumElements();
+  auto known = rotations.find(std::pair(op.getTable(), op.getPosition()));
+  bool preloaded = known != rotations.end();
+  Value row = preloaded ? Value() : rotationRow(op);
   bool halves = op.getStyle() == RopeStyle::HalfSplit;
   forEach(n / 2, [&](Value i) {
-    Value head = b.mul(b.div(i, half), dim), pair = b.rem(i, half);
+    Value head = b.mul(b.div(i, half), 2 * half), pair = b.rem(i, half);
     Value first = b.add(head, halves ? pair : b.mul(pair, 2));
     Value second = b.add(first, halves ? half : 1);
-    auto entry = [&](Value at) {
-      return b.toF32(b.load(tableType.getElementType(), b.offset(row, b.mul(at, bytes))));
-    };
-    Value c = entry(pair), s = entry(b.add(pair, half));
+    auto [c, s] = preloaded ? known->second : loadRotation(op, row, pair);
     Value x = loadElement(op.getX(), first), y = loadElement(op.getX(), second);
     storeElement(op.getResult(), first, b.fsub(b.fmul(x, c), b.fmul(y, s)));
     storeElement(op.getResult(), second, b.fadd(b.fmul(y, c), b.fmul(x, s)));
@@ -114,7 +281,7 @@ LogicalResult KernelLowering::lowerCast(CastOp op) {
 LogicalResult KernelLowering::lowerFold(FoldOp op) {
   int64_t n = localElements(func, op.getTile().getType());
   bool max = op.getKind() == ElementwiseKind::Max;
-  Value all = foldThreads(op.getKind(), [&](Value v) {
+  Value all = foldThreads(op.getKind(), [&](Value v, int64_t) {
     return b.loop(v, b.i32(n), b.i32(kVirtualLanes), max ? b.negInf() : b.f32(0),
                   [&](Value i, ValueRange sum) -> Values {
                     Value x = loadElement(op.getTile(), i);
