@@ -1,7 +1,8 @@
 //===- DeviceReferenceTest.cpp - The kernels of templates/device ------------===//
 //
 // Both the reference kernels and the unfused chain run on the host here, and
-// are compared with the float64 reference on random inputs.
+// are compared with the float64 reference on random inputs. With a GPU and
+// NVRTC, `DeviceReferenceTest "[gpu]"` does the same there, at full size too.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/DeviceReference.h"
@@ -26,9 +27,11 @@ struct Case {
 /// A graph with inputs in the host's memory.
 class Example {
 public:
-  /// A graph of templates/graphs, or another one by its text.
-  explicit Example(const std::string &name, const char *text = nullptr)
-      : source(text ? ofText(text) : readSource(compiler, CFC_GRAPHS "/" + name + ".mlir")) {
+  /// A graph of templates/graphs, or another one by its text. Its tensors are on `where`; null: in host
+  /// memory.
+  explicit Example(const std::string &name, const char *text = nullptr, Device *where = nullptr)
+      : source(text ? ofText(text) : readSource(compiler, CFC_GRAPHS "/" + name + ".mlir")),
+        device(where ? where : emulator.get()) {
     for (const runtime::TensorSpec &tensor : program.graph.tensors)
       hasCache |= tensor.kind == runtime::TensorKind::KvCache;
   }
@@ -61,13 +64,14 @@ public:
     return std::move(*result);
   }
 
-  static constexpr int64_t capacity = 150;
+  int64_t capacity = 150; ///< tokens that caches have room for
   Compiler compiler;
   Source source;
-  std::unique_ptr<Device> device = makeEmulatorDevice();
-  Program program = makeProgram(compiler, source, {}, *device);
+  std::unique_ptr<Device> emulator = makeEmulatorDevice();
+  Program program = makeProgram(compiler, source, {}, *emulator);
   std::vector<InputSpec> specs = inputSpecs(*source.module, program.graph);
   TensorMap inputs;
+  Device *device;
   DeviceTensors tensors{*device};
   bool hasCache = false;
 
@@ -90,9 +94,8 @@ void checkClose(const std::vector<double> &found, const std::vector<double> &exp
   CHECK(c.passed);
 }
 
-void checkReference(Example &example) {
+void checkReference(Example &example, DeviceKernels &kernels) {
   attn::ReferenceResult expected = example.expected();
-  HostKernels kernels;
   DeviceReference reference(*example.device, kernels, example.graph());
   std::vector<cfc_tensor> bindings = example.bindings();
   example.poisonResults();
@@ -121,18 +124,16 @@ void checkReference(Example &example) {
 }
 
 /// What the chain wrote, with limits for a chain of rounded values.
-void checkChain(Example &example, const Case &c, int64_t tunedLength, int sms) {
+void checkChain(Example &example, DeviceKernels &kernels, int64_t tunedLength, int sms) {
   attn::ReferenceResult expected = example.expected();
-  HostKernels kernels;
   BaselineChain chain(example.graph(), kernels, tunedLength, sms);
-  CHECK(kernels.launched.empty());
   auto workspace =
       reinterpret_cast<void *>(example.device->allocate(chain.workspaceBytes() + 1, 256, "workspace"));
   std::vector<cfc_tensor> bindings = example.bindings();
   example.poisonResults();
   TensorMap before = example.outputs();
   chain.launch(bindings, workspace, nullptr);
-  CHECK(kernels.launched.size() == chain.launches());
+  kernels.wait(nullptr);
   TensorMap after = example.outputs();
   auto values = example.graph().getReturn().getValues();
   for (size_t i = 0; i < values.size(); ++i) {
@@ -200,6 +201,7 @@ TEST_CASE("every operation of the dialect has a kernel") {
 }
 
 TEST_CASE("the reference's kernels agree with the float64 reference") {
+  HostKernels kernels;
   for (const char *name : graphs) {
     Example example(name);
     std::vector<Case> cases = {{0, 0, 0}, {37, 39, 40}, {130, 130, 131}};
@@ -208,22 +210,24 @@ TEST_CASE("the reference's kernels agree with the float64 reference") {
     for (const Case &c : cases) {
       INFO(name << ", length " << c.length);
       example.set(c);
-      checkReference(example);
+      checkReference(example, kernels);
     }
   }
 }
 
 TEST_CASE("what is out of bound or idle is the same in both references") {
+  HostKernels kernels;
   Example example("small_attention");
   for (const Case &c : {Case{5, -1, 5}, Case{100000, 7, 7}, Case{-3, 7, 7}, Case{5, 150, 5}, Case{5, -2, 5},
                         Case{5, int64_t(1) << 40, 5}, Case{5, 6, -1}, Case{5, 6, 256}}) {
     INFO("length " << c.length << ", slot " << c.slot << ", position " << c.position);
     example.set(c);
-    checkReference(example);
+    checkReference(example, kernels);
   }
 }
 
 TEST_CASE("the unfused chain computes what the graph says") {
+  HostKernels kernels;
   for (const char *name : graphs) {
     Example example(name);
     std::vector<Case> cases = {{0, 0, 0}, {130, 131, 132}};
@@ -233,18 +237,19 @@ TEST_CASE("the unfused chain computes what the graph says") {
       for (int sms : {1, 132}) {
         INFO(name << ", length " << c.length << ", tuned for " << sms << " SMs");
         example.set(c);
-        checkChain(example, c, 130, sms);
+        checkChain(example, kernels, 130, sms);
       }
   }
 }
 
 TEST_CASE("head dimensions, types and sizes that are not round") {
+  HostKernels kernels;
   Example example("odd", oddText);
   for (const Case &c : {Case{0, 0, 0}, Case{65, 66, 0}, Case{130, 140, 0}, Case{5, -1, 0}}) {
     INFO("length " << c.length << ", slot " << c.slot);
     example.set(c);
-    checkReference(example);
-    checkChain(example, c, c.length, 132);
+    checkReference(example, kernels);
+    checkChain(example, kernels, c.length, 132);
   }
 }
 
@@ -326,6 +331,8 @@ TEST_CASE("a block's chain has one launch for each operation") {
   Example example("small_attention");
   HostKernels kernels;
   BaselineChain chain(example.graph(), kernels, 1024, 132);
+  CHECK(kernels.launched.empty());
+  CHECK(chain.launches() == 7);
   CHECK(chain.kernelNames() == std::vector<std::string>{"fast_rms_norm", "fast_linear", "fast_rope_append",
                                                         "fast_attention", "fast_attention_merge",
                                                         "fast_linear", "fast_add"});
@@ -351,4 +358,32 @@ TEST_CASE("what the chain does not take is refused") {
                     "    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x12xf16> {\n"
                     "  %o = attn.attention %q, %c, %len {scale = 1.0}\n  attn.return %o\n}"),
              Contains("multiples of 8 up to 256, not 12"));
+}
+
+// Hidden: it needs a GPU and NVRTC.
+TEST_CASE("the kernels on a GPU", "[.gpu]") {
+  std::unique_ptr<Device> gpu = makeGpuDevice();
+  NvrtcKernels kernels;
+  WARN(gpu->describe() << ", NVRTC " << kernels.compiler().version());
+  std::vector<std::string> names(std::begin(graphs), std::end(graphs));
+  names.insert(names.end(), {"llama2_7b_attention", "llama2_7b_attention_bf16", "llama3_8b_attention"});
+  for (const std::string &name : names) {
+    Example example(name, nullptr, gpu.get());
+    bool isLarge = name.starts_with("llama");
+    if (isLarge)
+      example.capacity = 2050;
+    for (const Case &c : {Case{0, 0, 0}, isLarge ? Case{2047, 2049, 2048} : Case{130, 131, 132}}) {
+      INFO(name << ", length " << c.length);
+      example.set(c);
+      checkReference(example, kernels);
+      checkChain(example, kernels, c.length, 132);
+    }
+  }
+  Example example("odd", oddText, gpu.get());
+  for (const Case &c : {Case{65, 66, 0}, Case{5, -1, 0}, Case{100000, 7, 7}, Case{5, int64_t(1) << 40, 0}}) {
+    INFO("odd, length " << c.length << ", slot " << c.slot);
+    example.set(c);
+    checkReference(example, kernels);
+    checkChain(example, kernels, 65, 132);
+  }
 }
