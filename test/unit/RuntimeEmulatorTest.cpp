@@ -9,6 +9,8 @@
 #include "llvm/Support/raw_ostream.h"
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 
 using namespace cfc::runtime;
@@ -17,48 +19,94 @@ using namespace cfc::runtime::test;
 namespace {
 
 /// templates/graphs/small_attention.mlir compiled for the emulator, and as a bundle whose cubin is empty.
-struct Compiled {
-  mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
-  cfc::CompiledGraph graph;
-  std::unique_ptr<cfc::emu::Program> program;
-  std::string bundle;
-
-  Compiled() {
+/// Several plans give variants: each but the last is for lengths up to 16, 32, ….
+class Compiled {
+public:
+  explicit Compiled(const std::vector<std::string> &plans) {
     mlir::DialectRegistry registry;
     cfc::registerDialects(registry);
     cfc::registerPipelineDialects(registry);
     context.appendDialectRegistry(registry);
     std::ifstream file(CFC_GRAPHS "/small_attention.mlir");
-    std::stringstream text;
     text << file.rdbuf();
+    for (const std::string &plan : plans) { // what they share
+      GraphSpec alone = compile(plan, {}).manifest.graphs.front();
+      shared.maps.insert(shared.maps.begin(), alone.maps.begin(), alone.maps.end());
+      shared.zeroBytes = std::max(shared.zeroBytes, alone.workspace.zeroBytes) + 256;
+    }
+    for (size_t i = 0; i < plans.size(); ++i)
+      add(compile(plans[i], plans.size() > 1 ? shared : cfc::SharedLayout()),
+          i + 1 < plans.size() ? 16 << i : 0);
+    bundle = packBundle(
+        {{"manifest", toJson(manifest)}, {"graph", text.str()}, {"plan", planText}, {"cubin.0", "none"}});
+  }
+
+  const GraphSpec &graph() const { return manifest.graphs.front(); }
+  cfc::emu::Program &program(const std::string &kernel) { return *programs.at(kernel); }
+
+  std::string bundle;
+
+private:
+  cfc::CompiledGraph compile(const std::string &plan, const cfc::SharedLayout &common) {
     auto module = mlir::parseSourceString<mlir::ModuleOp>(text.str(), &context);
     REQUIRE(module);
     cfc::CompileOptions options;
     options.last = cfc::Stage::Simt;
+    options.plan = plan;
+    options.shared = common;
     int exitCode = 0;
     auto compiled = cfc::compile(*module, options, exitCode);
     REQUIRE(mlir::succeeded(compiled));
-    graph = std::move(*compiled);
-    auto made = cfc::emu::Program::compile(*graph.simt);
+    return std::move(*compiled);
+  }
+
+  void add(cfc::CompiledGraph compiled, int64_t maxLength) {
+    VariantSpec variant = compiled.manifest.graphs.front().variants.front();
+    if (maxLength)
+      variant.when.maxLength = maxLength;
+    auto made = cfc::emu::Program::compile(*compiled.simt);
     if (!made)
       FAIL(llvm::toString(made.takeError()));
-    program = std::move(*made);
-    bundle = packBundle({{"manifest", toJson(graph.manifest)},
-                         {"graph", text.str()},
-                         {"plan", graph.planText},
-                         {"cubin.0", "none"}});
+    std::shared_ptr<cfc::emu::Program> program = std::move(*made);
+    for (const KernelSpec &kernel : variant.kernels)
+      programs[kernel.name] = program;
+    planText = compiled.planText;
+    if (manifest.graphs.empty()) {
+      manifest = compiled.manifest;
+      manifest.graphs[0].variants.clear();
+    }
+    const GraphSpec &own = compiled.manifest.graphs.front();
+    WorkspaceSpec &workspace = manifest.graphs[0].workspace;
+    CHECK(own.maps.size() == manifest.graphs[0].maps.size());
+    CHECK(own.workspace.zeroBytes == workspace.zeroBytes);
+    workspace.bytes = std::max(workspace.bytes, own.workspace.bytes);
+    manifest.graphs[0].variants.push_back(variant);
+    kept.push_back(std::move(compiled));
   }
+
+  mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
+  std::stringstream text;
+  cfc::SharedLayout shared;
+  Manifest manifest;
+  std::string planText;
+  std::map<std::string, std::shared_ptr<cfc::emu::Program>> programs; ///< by kernel
+  std::vector<cfc::CompiledGraph> kept;
 };
 
-Compiled &compiled() {
-  static Compiled once;
+Compiled &onePlan() {
+  static Compiled once({"auto"});
+  return once;
+}
+
+Compiled &threePlans() {
+  static Compiled once({"random:3", "random:11", "auto"});
   return once;
 }
 
 /// The engine: its buffers, its workspace, and the emulator as its GPU.
 class Engine {
 public:
-  Engine() {
+  explicit Engine(Compiled &compiled = onePlan()) : compiled(compiled) {
     fake->width = [this](const std::string &kernel) { return int(spec(kernel).cluster); };
     fake->onAllocate = [this](void *memory, size_t bytes) { emulated.addRegion(memory, bytes, "memory"); };
     fake->onLaunch = [this](const FakeLaunch &launch) { run(launch); };
@@ -94,7 +142,10 @@ public:
     REQUIRE(status == CFC_OK);
   }
 
-  void launch() { REQUIRE(cfc_launch(binding, &workspace, nullptr) == CFC_OK); }
+  void launch(int64_t lengthHint = 0) {
+    workspace.length_hint = lengthHint;
+    REQUIRE(cfc_launch(binding, &workspace, nullptr) == CFC_OK);
+  }
 
   uint32_t status() {
     cfc_device_status result{};
@@ -105,8 +156,8 @@ public:
   }
 
   /// Launches, waits, and gives the result.
-  std::vector<uint16_t> result() {
-    launch();
+  std::vector<uint16_t> result(int64_t lengthHint = 0) {
+    launch(lengthHint);
     fake->flush();
     const uint16_t *out = data<uint16_t>("result0");
     return {out, out + 256};
@@ -118,19 +169,20 @@ public:
 
 private:
   const KernelSpec &spec(const std::string &name) {
-    for (const KernelSpec &kernel : graph().variants.front().kernels)
-      if (kernel.name == name)
-        return kernel;
+    for (const VariantSpec &variant : graph().variants)
+      for (const KernelSpec &kernel : variant.kernels)
+        if (kernel.name == name)
+          return kernel;
     throw std::runtime_error("no kernel " + name);
   }
 
-  const GraphSpec &graph() { return compiled().graph.manifest.graphs.front(); }
+  const GraphSpec &graph() { return compiled.graph(); }
 
   void load() {
     cfc_load_options options{};
     options.size = sizeof options;
-    options.memory = compiled().bundle.data();
-    options.memory_bytes = compiled().bundle.size();
+    options.memory = compiled.bundle.data();
+    options.memory_bytes = compiled.bundle.size();
     cfc_status status = cfc_load("small.cfk", &options, &bundle);
     INFO(cfc_last_error());
     REQUIRE(status == CFC_OK);
@@ -183,9 +235,10 @@ private:
   void run(const FakeLaunch &launch) {
     cfc::emu::Options options;
     options.seed = ++seed;
-    cfc::emu::Report report = compiled().program->launch(
-        launch.kernel, launch.grid / launch.cluster, reinterpret_cast<void *>(launch.table),
-        reinterpret_cast<void *>(launch.workspace), emulated, options);
+    cfc::emu::Report report =
+        compiled.program(launch.kernel)
+            .launch(launch.kernel, launch.grid / launch.cluster, reinterpret_cast<void *>(launch.table),
+                    reinterpret_cast<void *>(launch.workspace), emulated, options);
     std::string text;
     llvm::raw_string_ostream stream(text);
     report.print(stream);
@@ -193,6 +246,7 @@ private:
     CHECK(report.ok);
   }
 
+  Compiled &compiled;
   cfc::emu::Memory emulated;
   cfc_bundle *bundle = nullptr;
   cfc_launch_args workspace{};
@@ -241,6 +295,39 @@ TEST_CASE("a compiled graph runs through the C interface") {
     std::vector<uint16_t> replayed(out, out + 256);
     CHECK(replayed != first);
     CHECK(engine.result() == replayed);
+  }
+}
+
+TEST_CASE("variants share a table and a workspace, and give the same bits") {
+  Engine engine(threePlans());
+  engine.step(20, 20, 20);
+  engine.bind();
+  std::vector<uint16_t> usual = engine.result();
+  std::string usualKernel = engine.fake->launches.back().kernel;
+  // In turn on one workspace: where one has counters no other may leave sums.
+  std::set<std::string> kernels;
+  for (int64_t hint : {20, 1, 20, 0, 1, 100, 20, 1}) {
+    INFO("hint " << hint);
+    CHECK(engine.result(hint) == usual);
+    kernels.insert(engine.fake->launches.back().kernel);
+  }
+  CHECK(kernels.size() == 3);
+  CHECK(engine.fake->launches.back().kernel != usualKernel);
+
+  SECTION("a captured launch keeps its variant while the length grows") {
+    engine.fake->capturing = true;
+    engine.launch(1);
+    engine.fake->capturing = false;
+    for (int length : {3, 16, 17, 33, 150, 255}) {
+      INFO("length " << length);
+      engine.step(length, length, length);
+      engine.fake->replay();
+      engine.fake->flush();
+      CHECK(engine.fake->launches.back().kernel != usualKernel);
+      const uint16_t *out = engine.data<uint16_t>("result0");
+      std::vector<uint16_t> replayed(out, out + 256);
+      CHECK(engine.result() == replayed);
+    }
   }
 }
 

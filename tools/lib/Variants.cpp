@@ -12,6 +12,7 @@
 #include "tools/lib/Suggest.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <fmt/ranges.h>
 
 using namespace cfc;
@@ -84,9 +85,20 @@ void VariantCompiler::plan(const std::vector<int64_t> &lengths) {
   plan(longest, {});
 }
 
+/// `auto`, or of random:SEED the seed behind that of the variant before.
+static std::string planChoice(const std::string &given, size_t index) {
+  constexpr std::string_view random = "random:";
+  uint64_t seed = 0;
+  if (!given.starts_with(random) ||
+      std::from_chars(given.data() + random.size(), given.data() + given.size(), seed).ec != std::errc())
+    return given;
+  return fmt::format("{}{}", random, seed + index);
+}
+
 void VariantCompiler::plan(int64_t length, VariantCondition when) {
   BuildOptions build = options;
   build.length = length;
+  build.plan = planChoice(options.plan, variants.size());
   CompiledGraph compiled = cfc::build(compiler, *source.module, build, Stage::Simt);
   const GraphSpec &graph = onlyGraph(compiled);
   std::string hash = graph.variants.at(0).planHash;
@@ -154,8 +166,9 @@ std::string cfc::compileVariants(Compiler &compiler, const Source &source, const
                                  const std::vector<int64_t> &lengths) {
   if (!source.graph())
     badInput(source.path, "holds kernels, which have their plan: --variant-lengths is for graphs");
-  if (options.plan != "auto")
-    badInput("", "--variant-lengths plans each range of lengths: leave out --plan");
+  if (options.plan != "auto" && !options.plan.starts_with("random:"))
+    badInput("",
+             "--variant-lengths plans each range of lengths: leave out --plan, or draw plans by random:SEED");
   VariantCompiler variants(compiler, source, options);
   variants.plan(lengths);
   return variants.bundle();

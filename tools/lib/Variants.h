@@ -10,7 +10,8 @@ namespace cfc {
 
 /// Plans and compiles the graph once for each of `lengths` (ascending, in tokens), the largest that the
 /// variant is meant for, and once for all launches, with the longest length in mind. Plans that are best for
-/// several ranges are there once. Returns the content of the bundle.
+/// several ranges are there once; of random:SEED each variant has a seed of its own. Returns the content of
+/// the bundle.
 std::string compileVariants(Compiler &compiler, const Source &source, const BuildOptions &options,
                             const std::vector<int64_t> &lengths);
 

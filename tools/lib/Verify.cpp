@@ -451,6 +451,11 @@ static bool sumsInAnyOrder(llvm::StringRef planText) {
   });
 }
 
+/// Whether results are to have the same bits in every run.
+bool Verifier::deterministic() const {
+  return options.build.deterministic && !sumsInAnyOrder(plain.planText);
+}
+
 void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const TensorMap &tappedOutputs,
                           const ReferenceRun &reference) {
   // Only what is wrong is listed: the values are those of the program with taps.
@@ -466,7 +471,6 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
       result.faults.push_back("without taps: " + fault);
   }
   unsigned index = 0;
-  bool deterministic = options.build.deterministic && !sumsInAnyOrder(plain.planText);
   for (const runtime::TensorSpec &spec : plain.graph.tensors) {
     if (spec.role != runtime::Role::Output)
       continue;
@@ -481,7 +485,7 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
     if (!check.passed())
       result.checks.push_back(check);
     auto other = tappedOutputs.find(spec.name);
-    if (deterministic && other != tappedOutputs.end() &&
+    if (deterministic() && other != tappedOutputs.end() &&
         std::memcmp(found.data(), other->second.data(), found.bytes()) != 0)
       result.faults.push_back(fmt::format(
           "{} has other bits when the graph returns more values; --deterministic forbids it", spec.name));
@@ -573,6 +577,10 @@ CaseResult Verifier::check(size_t index) {
   checkTaps(result, hasTapped ? tappedOutputs : outputs, reference);
   checkRows(result, hasTapped ? tappedOutputs : outputs, reference);
   checkPlain(result, outputs, tappedOutputs, reference);
+  for (const auto &[name, tensor] : outputs)
+    if (deterministic())
+      result.bits[name] =
+          runtime::digest64({reinterpret_cast<const char *>(tensor.data()), size_t(tensor.bytes())});
   uint32_t status = plainLoaded.executable->takeStatus();
   if (status != reference.result.status)
     result.faults.push_back(fmt::format("the status word says out of bound: {}; it should say {}",

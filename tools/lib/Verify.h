@@ -6,6 +6,7 @@
 #include "tools/lib/DeviceReference.h"
 #include "tools/lib/Session.h"
 #include "tools/lib/Taps.h"
+#include <map>
 #include <optional>
 
 namespace cfc {
@@ -55,6 +56,8 @@ struct CaseResult {
   std::vector<Check> checks;
   std::vector<std::string> notes;  ///< what is worth knowing, and no fault
   std::vector<std::string> faults; ///< what changed that should not have, a wrong status, differing bits
+  /// Digests of what the graph's own program left, by name; nothing where the plan does not fix the bits.
+  std::map<std::string, uint64_t> bits;
   bool passed() const;
 };
 
@@ -71,6 +74,7 @@ public:
   CaseResult check(size_t index);
 
 private:
+  bool deterministic() const;
   void useKernels();
   void keepResultTaps();
   void makeTapped();

@@ -1,5 +1,6 @@
 //===- VerifyCommand.cpp - cfc verify -------------------------------------===//
 #include "tools/lib/Commands.h"
+#include "tools/lib/Variants.h"
 #include "tools/lib/Verify.h"
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -130,11 +131,35 @@ static nlohmann::ordered_json checkJson(const Check &check) {
   return json;
 }
 
-static std::string jsonText(const std::string &device, const Verifier &verifier,
-                            const std::vector<CaseResult> &results, bool passed, bool bisect) {
-  nlohmann::ordered_json json = {
-      {"device", device}, {"plan", verifier.program().planHash}, {"passed", passed}};
-  for (const CaseResult &result : results) {
+namespace {
+/// What was found about one variant of a bundle, or about the only program.
+struct VariantRun {
+  std::unique_ptr<Verifier> verifier; ///< the results point into it
+  std::vector<CaseResult> results;
+
+  bool passed() const {
+    return std::all_of(results.begin(), results.end(), [](const CaseResult &r) { return r.passed(); });
+  }
+  size_t comparisons() const {
+    size_t count = 0;
+    for (const CaseResult &result : results)
+      count += result.checks.size();
+    return count;
+  }
+  /// "1a2b3c4d", or "1a2b3c4d (lengths up to 1024)".
+  std::string name() const {
+    const Program &program = verifier->program();
+    if (program.graph.variants.size() < 2)
+      return program.planHash;
+    return fmt::format("{} ({})", program.planHash,
+                       conditionText(program.graph.variants[program.variant].when));
+  }
+};
+} // namespace
+
+static nlohmann::ordered_json runJson(const VariantRun &run, bool bisect) {
+  nlohmann::ordered_json json = {{"plan", run.verifier->program().planHash}, {"passed", run.passed()}};
+  for (const CaseResult &result : run.results) {
     nlohmann::ordered_json entry = {{"length", result.length},
                                     {"passed", result.passed()},
                                     {"notes", result.notes},
@@ -143,11 +168,79 @@ static std::string jsonText(const std::string &device, const Verifier &verifier,
       entry["checks"].push_back(checkJson(check));
     json["cases"].push_back(entry);
   }
-  if (const Check *first = bisect ? firstWrong(results) : nullptr) {
+  if (const Check *first = bisect ? firstWrong(run.results) : nullptr) {
     json["first_wrong"] = checkJson(*first);
     json["first_wrong"]["location"] = locationText(first->tap->value.getDefiningOp());
   }
+  return json;
+}
+
+static std::string jsonText(const std::string &device, const std::vector<VariantRun> &runs, bool passed,
+                            bool bisect) {
+  nlohmann::ordered_json json = {{"device", device}};
+  if (runs.size() == 1) {
+    json.update(runJson(runs.front(), bisect));
+    return json.dump(2) + "\n";
+  }
+  json["passed"] = passed;
+  for (const VariantRun &run : runs)
+    json["variants"].push_back(runJson(run, bisect));
   return json.dump(2) + "\n";
+}
+
+/// Plan hashes of what to check: a bundle's variants, unless one is named; "" is the only program.
+static std::vector<std::string> variantsToCheck(const Source &source, const VerifyOptions &options) {
+  if (!source.bundle || !options.build.variant.empty() || !options.kernels.empty())
+    return {options.build.variant};
+  std::vector<std::string> hashes;
+  for (const runtime::VariantSpec &variant : source.bundle->graph("").variants)
+    hashes.push_back(variant.planHash);
+  return hashes;
+}
+
+/// Notes where a result has other bits than in the first variant.
+static void compareBits(const VariantRun &first, CaseResult &result, size_t index) {
+  for (const auto &[name, digest] : result.bits) {
+    auto expected = first.results[index].bits.find(name);
+    if (expected != first.results[index].bits.end() && expected->second != digest)
+      result.faults.push_back(
+          fmt::format("{} has other bits than with variant {}; --deterministic forbids it", name,
+                      first.verifier->program().planHash));
+  }
+}
+
+/// Checks one variant at every length; prints as it goes unless `quiet`.
+static VariantRun verifyVariant(std::unique_ptr<Verifier> made, const VariantRun *first, bool quiet) {
+  VariantRun run{std::move(made), {}};
+  Verifier &verifier = *run.verifier;
+  if (!quiet)
+    print(fmt::format("plan: {}\n", run.name()));
+  for (const std::string &note : verifier.notes())
+    fmt::print(stderr, "note: {}\n", note);
+  for (size_t i = 0; i < verifier.lengths().size(); ++i) {
+    Progress progress;
+    progress.show(
+        fmt::format("length {} ({} of {})", verifier.lengths()[i], i + 1, verifier.lengths().size()));
+    run.results.push_back(verifier.check(i));
+    if (first)
+      compareBits(*first, run.results.back(), i);
+    progress.clear();
+    if (!quiet)
+      print(caseText(run.results.back()));
+  }
+  return run;
+}
+
+static std::string summary(const std::vector<VariantRun> &runs) {
+  size_t comparisons = 0, lengths = runs.front().results.size();
+  for (const VariantRun &run : runs)
+    comparisons += run.comparisons();
+  bool sameBits = !runs.front().results.front().bits.empty();
+  std::string variants = runs.size() == 1 ? ""
+                                          : fmt::format(" of {} variants{}", runs.size(),
+                                                        sameBits ? ", whose bits are the same" : "");
+  return fmt::format("verified: {} comparison{} at {} length{}{}; nothing else was written\n", comparisons,
+                     comparisons == 1 ? "" : "s", lengths, lengths == 1 ? "" : "s", variants);
 }
 
 static Exit verifyCommand(VerifyArguments arguments) {
@@ -162,36 +255,20 @@ static Exit verifyCommand(VerifyArguments arguments) {
   if (!arguments.json)
     print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
 
-  Verifier verifier(compiler, source, *device, arguments.verify);
-  if (!arguments.json)
-    print(fmt::format("plan: {}\n", verifier.program().planHash));
-  for (const std::string &note : verifier.notes())
-    fmt::print(stderr, "note: {}\n", note);
-  std::vector<CaseResult> results;
+  std::vector<VariantRun> runs;
   bool passed = true;
-  size_t comparisons = 0;
-  for (size_t i = 0; i < verifier.lengths().size(); ++i) {
-    Progress progress;
-    progress.show(
-        fmt::format("length {} ({} of {})", verifier.lengths()[i], i + 1, verifier.lengths().size()));
-    results.push_back(verifier.check(i));
-    passed &= results.back().passed();
-    comparisons += results.back().checks.size();
-    if (!arguments.json) {
-      progress.clear();
-      print(caseText(results.back()));
-    }
+  for (const std::string &variant : variantsToCheck(source, arguments.verify)) {
+    arguments.verify.build.variant = variant;
+    runs.push_back(verifyVariant(std::make_unique<Verifier>(compiler, source, *device, arguments.verify),
+                                 runs.empty() ? nullptr : &runs.front(), arguments.json));
+    passed &= runs.back().passed();
+    if (arguments.verify.bisect && !arguments.json)
+      print(bisectText(runs.back().results));
   }
-  if (arguments.json) {
-    print(jsonText(device->describe(), verifier, results, passed, arguments.verify.bisect));
-    return passed ? Exit::Done : Exit::CheckFailed;
-  }
-  if (arguments.verify.bisect)
-    print(bisectText(results));
-  print(passed
-            ? fmt::format("verified: {} comparison{} at {} length{}; nothing else was written\n", comparisons,
-                          comparisons == 1 ? "" : "s", results.size(), results.size() == 1 ? "" : "s")
-            : "MISMATCH\n");
+  if (arguments.json)
+    print(jsonText(device->describe(), runs, passed, arguments.verify.bisect));
+  else
+    print(passed ? summary(runs) : "MISMATCH\n");
   return passed ? Exit::Done : Exit::CheckFailed;
 }
 
@@ -216,6 +293,7 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
       ->option_text("N");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   addInputOptions(*command, arguments->verify.inputs);
+  addVariantOption(*command, arguments->verify.build);
   addBuildOptions(*command, arguments->verify.build);
   command->footer(
       "Example:\n  cfc verify templates/graphs/llama2_7b_attention.mlir --device=emu --len=0,1,127,1000\n"
