@@ -39,6 +39,72 @@ static runtime::Role roleOf(kernel::FuncOp func, BlockArgument arg) {
   return weight ? runtime::Role::Weight : runtime::Role::Input;
 }
 
+//===----------------------------------------------------------------------===//
+// Layouts of weights
+//===----------------------------------------------------------------------===//
+
+static bool isPacked(kernel::FuncOp func, BlockArgument arg) {
+  return func.getArgAttr(arg.getArgNumber(), kernel::kLayoutAttr) != nullptr;
+}
+
+/// What keeps an argument that is said to be packed from being it, or "".
+static std::string whyNotPacked(kernel::FuncOp func, BlockArgument arg) {
+  auto layout = func.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kernel::kLayoutAttr);
+  if (!layout || layout != runtime::kPackedLayoutName)
+    return "\"packed\" is the only layout to name";
+  auto memory = dyn_cast<MemRefType>(arg.getType());
+  if (!memory || memory.getRank() != 2 || memory.getElementTypeBitWidth() != 16)
+    return "it must have 2 dimensions and elements of 16 bits";
+  for (OpOperand &use : arg.getUses()) {
+    auto load = dyn_cast<kernel::LoadOp>(use.getOwner());
+    if (!load || !llvm::is_contained(load.getWeights(), arg))
+      return "only kernel.load reads packed weights, here " + use.getOwner()->getName().getStringRef().str() +
+             " uses it";
+  }
+  return "";
+}
+
+/// Weights that are stacked arrive as one stream: all are packed or none is.
+static LogicalResult verifyStacked(kernel::FuncOp func) {
+  WalkResult found = func.walk([&](kernel::LoadOp load) -> WalkResult {
+    auto packed = llvm::count_if(load.getWeights(),
+                                 [&](Value weight) { return isPacked(func, cast<BlockArgument>(weight)); });
+    if (packed == 0 || size_t(packed) == load.getWeights().size())
+      return WalkResult::advance();
+    return load.emitOpError("stacks packed and native weights; all must be alike");
+  });
+  return failure(found.wasInterrupted());
+}
+
+LogicalResult cfc::verifyLayouts(ModuleOp kernels) {
+  std::map<int64_t, std::pair<kernel::FuncOp, bool>> byEntry; // the first kernel that has the tensor
+  for (auto func : kernels.getOps<kernel::FuncOp>()) {
+    for (BlockArgument arg : func.getArguments()) {
+      bool packed = isPacked(func, arg);
+      if (std::string why = packed ? whyNotPacked(func, arg) : ""; !why.empty())
+        return func.emitOpError("argument ")
+               << arg.getArgNumber() << " cannot have this " << kernel::kLayoutAttr << ": " << why;
+      auto entry = func.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kernel::kEntryAttr);
+      if (!entry)
+        continue;
+      auto [first, isNew] = byEntry.try_emplace(entry.getInt(), func, packed);
+      auto name = func.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kernel::kNameAttr);
+      if (!isNew && first->second.second != packed)
+        return func.emitOpError("reads ")
+               << name << (packed ? " packed" : " as a native weight") << ", @"
+               << first->second.first.getSymName() << (packed ? " as a native weight" : " packed")
+               << "; it lies in memory in one way";
+    }
+    if (failed(verifyStacked(func)))
+      return failure();
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors and table
+//===----------------------------------------------------------------------===//
+
 static runtime::TensorSpec specOf(kernel::FuncOp func, BlockArgument arg) {
   runtime::TensorSpec spec;
   spec.name = func.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kernel::kNameAttr).str();
@@ -57,6 +123,8 @@ static runtime::TensorSpec specOf(kernel::FuncOp func, BlockArgument arg) {
   spec.shape.assign(memory.getShape().begin(), memory.getShape().end());
   if (memory.getElementType().isInteger())
     spec.align = memory.getElementTypeBitWidth() / 8;
+  if (isPacked(func, arg))
+    spec.layout = runtime::Layout::Packed;
   return spec;
 }
 

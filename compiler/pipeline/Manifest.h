@@ -9,6 +9,10 @@ namespace cfc {
 /// table order.
 runtime::GraphSpec describeKernels(mlir::ModuleOp kernels, llvm::StringRef name);
 
+/// Fails where a tensor cannot be packed as its `kernel.layout` says, or is packed for one of its readers and
+/// native for another.
+mlir::LogicalResult verifyLayouts(mlir::ModuleOp kernels);
+
 /// Workspace of a module whose storage is assigned.
 runtime::WorkspaceSpec describeWorkspace(mlir::ModuleOp kernels);
 

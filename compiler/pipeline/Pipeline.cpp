@@ -122,6 +122,9 @@ LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
     planning.given = parsePlan(text, options.planName, error);
     if (!planning.given)
       return fail(kBadInput, error);
+    if (!options.weightLayout.empty()) // who asks for both wants the plan with that layout
+      for (KernelPlan &kernel : planning.given->kernels)
+        kernel.weights = planning.weights;
   }
   FailureOr<Plan> plan = failure();
   {
@@ -220,6 +223,8 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
       return failure();
   if (options.profile)
     placeMarks(*result.kernel);
+  if (failed(verifyLayouts(*result.kernel)))
+    return fail(kBadInput);
   runtime::GraphSpec graph = describeKernels(*result.kernel, name);
   if (result.attn)
     describeAsInGraph(graph, *result.attn->getOps<attn::GraphOp>().begin());
@@ -315,6 +320,9 @@ LogicalResult Compilation::run(ModuleOp source) {
     result.kernel = source.clone();
     name = kernels.front().getSymName();
     result.planText = kHandwritten;
+    if (!options.weightLayout.empty())
+      return fail(kBadInput,
+                  "--weight-layout is for graphs: handwritten kernels say how they read their weights");
     if (options.plan != "auto" && options.plan != kHandwritten)
       return fail(kBadInput, "--plan is for graphs: handwritten kernels have their plan in them");
   }

@@ -35,6 +35,10 @@ static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
 }
 
 CompiledGraph cfc::build(Compiler &compiler, mlir::ModuleOp module, const BuildOptions &options, Stage last) {
+  if (const std::string &layout = options.weightLayout;
+      !layout.empty() && layout != "native" && layout != "packed")
+    badInput("", "--weight-layout={}: native and packed are known{}", layout,
+             didYouMean(layout, {"native", "packed"}));
   CompileOptions compile = compileOptions(options, last);
   std::vector<std::pair<std::string, double>> times;
   if (options.verbose)
@@ -51,6 +55,9 @@ CompiledGraph cfc::build(Compiler &compiler, mlir::ModuleOp module, const BuildO
 BuildOptions cfc::optionsOf(const runtime::Bundle &bundle, BuildOptions options) {
   if (options.plan != "auto")
     badInput(bundle.source, "is a bundle, which has its plan: --plan is for graphs");
+  if (!options.weightLayout.empty())
+    badInput(bundle.source,
+             "is a bundle, which reads its weights as it was compiled to: --weight-layout is for graphs");
   // The plan decides; it may have been made with --no-deterministic.
   options.deterministic = false;
   options.target = bundle.manifest.target;

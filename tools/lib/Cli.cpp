@@ -32,6 +32,12 @@ void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
       ->option_text("NAME|FILE.json|native");
   command.add_option("--plan", options.plan, "Plan to use: the best, a file, or one drawn by seed")
       ->option_text("auto|FILE|random:SEED");
+  // Where --weights names a checkpoint, the layout has its long name only.
+  bool hasCheckpoint = command.get_option_no_throw("--weights");
+  command
+      .add_option(hasCheckpoint ? "--weight-layout" : "--weights,--weight-layout", options.weightLayout,
+                  "How kernels read weights: as checkpoints have them, or as \"cfc pack\" writes them")
+      ->option_text("native|packed");
   addRepeated(command, "--set", options.sets,
               "A bound of the graph: LENGTH.capacity, the most cached tokens of a length")
       ->option_text("NAME=VALUE");
