@@ -1,5 +1,6 @@
 //===- BenchTest.cpp - What cfc bench times and how it is written down -----===//
 #include "test/unit/KernelHarness.h"
+#include "tools/lib/BenchBaseline.h"
 #include "tools/lib/BenchExchange.h"
 #include "tools/lib/BenchReport.h"
 #include <catch2/catch.hpp>
@@ -85,6 +86,26 @@ TEST_CASE("every exchange that bench knows is a kernel, and runs", "[bench]") {
       INFO(textOf(report));
       REQUIRE(report.ok);
       REQUIRE(run.workspaceIsReady());
+    }
+  }
+}
+
+TEST_CASE("torch.compile gets every graph, and says why where it cannot time it", "[bench]") {
+  for (const char *name : {"llama3_8b_attention", "two_blocks", "no_residual", "linear", "attention_only"}) {
+    CAPTURE(name);
+    Compiler compiler;
+    Source source = readSource(compiler, std::string(CFC_GRAPHS) + "/" + name + ".mlir");
+    CompiledGraph compiled = build(compiler, *source.module, BuildOptions(), Stage::Simt);
+    const runtime::GraphSpec &graph = compiled.manifest.graphs.front();
+    std::vector<InputSpec> inputs = inputSpecs(*source.module, graph);
+    BaselineRequest request{source.graph(), graph, inputs, {{64, 8}, {0, 8}}, false, 3};
+    std::vector<BaselineResult> results = timeTorch(request);
+    REQUIRE(results.size() == 2);
+    for (const BaselineResult &result : results) {
+      CHECK(result.name == "torch.compile");
+      // There is no GPU in CI, and often no torch.
+      if (!result.us)
+        CHECK(!result.problem.empty());
     }
   }
 }

@@ -15,6 +15,10 @@ struct BaselineRequest {
   int64_t replays = 30;
 };
 
+/// One kernel for each operation, or nearly (tools/lib/BaselineChain.h), on the layers of `chain`.
+BaselineResult timeUnfused(BenchGpu &gpu, const BenchChain &chain, attn::GraphOp graph, int64_t length,
+                           int64_t replays);
+
 /// torch.compile in a CUDA graph, by tools/gpu/torch_chain.py in a process of its own: one result a case.
 std::vector<BaselineResult> timeTorch(const BaselineRequest &request);
 

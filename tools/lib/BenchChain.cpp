@@ -28,6 +28,11 @@ static const InputSpec *findInput(const std::vector<InputSpec> &inputs, const st
   return nullptr;
 }
 
+/// A table that the graph is given or that is generated for it.
+static bool isRopeTable(const InputSpec *input) {
+  return input && (input->role == DataRole::RopeTable || input->base);
+}
+
 //===----------------------------------------------------------------------===//
 // What a graph says
 //===----------------------------------------------------------------------===//
@@ -57,7 +62,7 @@ BlockBytes cfc::blockBytes(const GraphSpec &graph, const std::vector<InputSpec> 
     double size = double(rowOrTensorBytes(native));
     if (spec.kind == TensorKind::KvCache)
       bytes.cache += 2 * double(spec.heads) * size * double(requests * length + appended);
-    else if (input && input->role == DataRole::RopeTable)
+    else if (isRopeTable(input))
       bytes.activations += size / double(spec.shape[0]) * double(std::min(positions, spec.shape[0]));
     else if (spec.role == Role::Weight)
       bytes.weights += size;
@@ -74,7 +79,7 @@ const TensorSpec *cfc::chainedInput(const GraphSpec &graph, const std::vector<In
     return nullptr;
   for (const TensorSpec &spec : graph.tensors) {
     const InputSpec *input = findInput(inputs, spec.name);
-    if (input && input->role == DataRole::Activation && spec.kind == TensorKind::Tensor &&
+    if (input && input->role == DataRole::Activation && !input->base && spec.kind == TensorKind::Tensor &&
         spec.dtype == output->dtype && spec.shape == output->shape)
       return &spec;
   }
@@ -255,13 +260,13 @@ CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, Filler &filler) {
   if (!isNew)
     return found->second;
   const InputSpec *input = inputOf(spec.name);
-  if (!input || input->role == DataRole::Activation)
+  if (!input || (input->role == DataRole::Activation && !input->base))
     return found->second = filledTensor(spec, filler);
   RandomOptions random;
   random.length = options.length;
   if (input->role == DataRole::Position) // the last row serves where the table ends
     for (const InputSpec &table : inputs)
-      if (table.role == DataRole::RopeTable)
+      if (isRopeTable(&table))
         random.length = std::min(random.length, table.shape[0] - 1);
   TensorMap made;
   addRandom(made, *input, random);

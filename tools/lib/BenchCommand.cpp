@@ -162,12 +162,16 @@ public:
     if (attn::GraphOp graph = source.graph())
       checkLengths(graph);
     BenchGpu gpu;
-    prepare();
+    prepare(std::nullopt); // what cannot be compiled is reported before the GPU is warmed up
+    std::vector<std::optional<int64_t>> cases = lengths();
     BenchStream stream(gpu, arguments.replays);
     if (!arguments.json)
       print(deviceText(gpu, stream.bytes(), stream.bandwidth()));
-    for (std::optional<int64_t> length : lengths())
+    for (std::optional<int64_t> length : cases) {
+      if (length && !source.bundle)
+        prepare(length);
       timeLength(gpu, stream, length);
+    }
     if (arguments.json) {
       nlohmann::ordered_json json = {{"device", deviceJson(gpu, stream.bytes(), stream.bandwidth())}};
       json.update(toJson(report));
@@ -185,13 +189,15 @@ private:
     lengthsFor({bounds}, arguments.lengths);
   }
 
-  /// Compiles a graph; takes a bundle's own code.
-  void prepare() {
+  /// Compiles a graph, with a plan for this length; takes a bundle's own code.
+  void prepare(std::optional<int64_t> length) {
     if (source.bundle) {
       program.graph = source.bundle->graph("");
       program.bundle = source.bundle->data;
     } else {
-      program.compiled = build(compiler, *source.module, arguments.build, Stage::Cubin);
+      BuildOptions options = arguments.build;
+      options.length = length;
+      program.compiled = build(compiler, *source.module, options, Stage::Cubin);
       program.graph = program.compiled->manifest.graphs.front();
       program.bundle = bundleContent(*program.compiled, source.text);
       program.planText = program.compiled->planText;
@@ -255,6 +261,8 @@ private:
       for (const std::string &note : {chain.note(), chain.complaint()})
         if (!note.empty())
           fmt::print(stderr, "note: {}\n", note);
+      if (attn::GraphOp graph = source.graph(); graph && arguments.baseline)
+        result.baselines.push_back(timeUnfused(gpu, chain, graph, length.value_or(0), arguments.replays));
     }
     result.bytes = blockBytes(program.graph, inputs, length.value_or(0));
     result.floorUs = result.bytes.total() / stream.bandwidth() * 1e6;

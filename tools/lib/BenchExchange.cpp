@@ -23,6 +23,8 @@ using nlohmann::ordered_json;
 static constexpr int64_t manyRounds = 256, manySums = 9;
 /// Items beyond all clusters that fit anywhere.
 static constexpr int64_t mostClusters = 264;
+/// CTAs of an item whose sum over the grid is scattered.
+static constexpr int64_t scatterCtas = 4;
 static constexpr int64_t largestBytes = int64_t(1) << 24;
 
 namespace {
@@ -40,6 +42,8 @@ static const std::vector<Known> &knownExchanges() {
       {"reduce_scatter", "cta", {"push", "async", "butterfly", "bulk"}},
       {"all_to_all", "cta", {"push", "async", "bulk"}},
       {"reduce", "grid", {"ordered", "atomic"}},
+      {"gather", "grid", {"ordered"}},
+      {"reduce_scatter", "grid", {"ordered", "atomic"}},
   };
   return known;
 }
@@ -69,7 +73,7 @@ static void checkNumbers(const ExchangeOptions &options) {
     if (options.level == "cta" && (size < 2 || size > 16 || (size & (size - 1))))
       badInput("", "--size={}: a cluster that exchanges has 2, 4, 8 or 16 CTAs", size);
     if (size < 2 || size > 1024)
-      badInput("", "--size={}: a sum over the grid has 2 to 1024 work items", size);
+      badInput("", "--size={}: an exchange over the grid has 2 to 1024 work items", size);
   }
   for (int64_t bytes : options.bytes)
     if (bytes < 64 || bytes > largestBytes || bytes % 64)
@@ -162,31 +166,61 @@ static std::string sumKernel(const ExchangeCase &which, int64_t items) {
                        part, sum);
 }
 
-/// Sums f32 over the grid, `sums` times one after another.
-static std::string gridKernel(const ExchangeCase &which, int64_t sums) {
-  int64_t rows = which.bytes / 4, columns = 16 * which.size;
-  std::string text = fmt::format(
+/// `count` times the same kernel.finish of %v, whose whole has the type `to`.
+static std::string finishes(const ExchangeCase &which, int64_t count, const std::string &from,
+                            const std::string &to, const std::string &result) {
+  std::string text;
+  for (int64_t i = 0; i < count; ++i)
+    text += fmt::format("    kernel.finish {}%v over item by {} : {} as %f{}: {} {{\n"
+                        "      kernel.write %f{}, %y : {}, {}\n"
+                        "    }}\n",
+                        which.kind == "gather" ? "gather " : "", which.algorithm, from, i, to, i, to, result);
+  return text;
+}
+
+/// Collects f16 over the grid: each item has its part of x.
+static std::string gridGatherKernel(const ExchangeCase &which, int64_t count) {
+  int64_t part = which.bytes / 2, whole = part * which.size;
+  std::string memory = fmt::format("memref<{}xf16>", whole), from = fmt::format("!kernel.tile<{}xf16>", part);
+  return fmt::format("kernel.func @exchange(%x: {0}, %y: {0}) axes(item = {1} @grid, warp = 4 @warp) "
+                     "plan(ctas_per_sm = 1) {{\n"
+                     "  kernel.for_items %i over item {{\n"
+                     "    %v = kernel.read %x at %i : {0} -> {2}\n"
+                     "{3}"
+                     "  }}\n"
+                     "  kernel.return\n"
+                     "}}\n",
+                     memory, which.size, from,
+                     finishes(which, count, from, fmt::format("!kernel.tile<{}xf16>", whole), memory));
+}
+
+/// Sums f32 over the grid. For reduce_scatter items are clusters, of which each CTA sums rows of its own.
+static std::string gridSumKernel(const ExchangeCase &which, int64_t count) {
+  bool scatters = which.kind == "reduce_scatter";
+  int64_t ctas = scatters ? scatterCtas : 1, rows = which.bytes / 4 * ctas, columns = 16 * which.size;
+  std::string split = scatters ? ", part: split(0)" : "";
+  std::string stream = fmt::format("!kernel.stream<{}x16xf16{}>", rows, split);
+  std::string from = fmt::format("!kernel.tile<{}xf32{}, item: partial(sum)>", rows, split);
+  std::string to = fmt::format("!kernel.tile<{}xf32{}>", rows, split);
+  return fmt::format(
       "kernel.func @exchange(%x: memref<{0}xf16>, %w: memref<{1}x{0}xf16>, %y: memref<{1}xf32>)\n"
-      "    axes(item = {2} @grid, warp = 4 @warp) plan(ring_stages = 2, ctas_per_sm = 1) {{\n"
+      "    axes(item = {2} @grid, part = {3} @cta, warp = 4 @warp) plan(ring_stages = 2, ctas_per_sm = 1) "
+      "{{\n"
       "  kernel.for_items %i over item {{\n"
       "    %t = kernel.read %x at %i : memref<{0}xf16> -> !kernel.tile<16xf16>\n"
-      "    %s = kernel.load %w rows [{1}] columns at %i : memref<{1}x{0}xf16> -> !kernel.stream<{1}x16xf16>\n"
-      "    %v = kernel.matmul %s, %t slots 1 : !kernel.stream<{1}x16xf16>, !kernel.tile<16xf16> -> "
-      "!kernel.tile<{1}xf32, item: partial(sum)>\n",
-      columns, rows, which.size);
-  for (int64_t i = 0; i < sums; ++i)
-    text +=
-        fmt::format("    kernel.finish %v over item by {0} : !kernel.tile<{1}xf32, item: partial(sum)> as "
-                    "%f{2}: !kernel.tile<{1}xf32> {{\n"
-                    "      kernel.write %f{2}, %y : !kernel.tile<{1}xf32>, memref<{1}xf32>\n"
-                    "    }}\n",
-                    which.algorithm, rows, i);
-  return text + "  }\n  kernel.return\n}\n";
+      "    %s = kernel.load %w rows [{1}] columns at %i : memref<{1}x{0}xf16> -> {4}\n"
+      "    %v = kernel.matmul %s, %t slots 1 : {4}, !kernel.tile<16xf16> -> {5}\n"
+      "{6}"
+      "  }}\n"
+      "  kernel.return\n"
+      "}}\n",
+      columns, rows, which.size, ctas, stream, from,
+      finishes(which, count, from, to, fmt::format("memref<{}xf32>", rows)));
 }
 
 std::string cfc::exchangeKernel(const ExchangeCase &which, int64_t repeats) {
   if (which.level == "grid")
-    return gridKernel(which, repeats);
+    return which.kind == "gather" ? gridGatherKernel(which, repeats) : gridSumKernel(which, repeats);
   bool sums = which.kind == "reduce" || which.kind == "reduce_scatter";
   return sums ? sumKernel(which, repeats) : partsKernel(which, repeats);
 }
@@ -210,7 +244,7 @@ public:
       : gpu(gpu), chain(gpu, binary.graph, binary.bundle, binary.inputs, oneLayer()) {}
 
   Spread time(int64_t replays, const std::string &what) {
-    return gpu.time([this] { chain.launch(); }, 1, replays, what);
+    return gpu.time([this] { chain.launch(); }, 1, replays, what, {1000, 0.02});
   }
   /// Clusters that are launched.
   int64_t clusters() const {

@@ -15,11 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 /// Work that takes longer counts as hung.
 static constexpr auto patience = std::chrono::seconds(60);
-/// A graph is repeated work of at least this long: some microseconds of its launch do not matter then.
-static constexpr double graphMicroseconds = 4000;
 /// Most blocks in one graph, where they are that short.
 static constexpr double graphBlocks = 2048;
-static constexpr double settleSeconds = 0.2;
 
 Spread Spread::of(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
@@ -227,15 +224,15 @@ void BenchGpu::keepBusy(double seconds, const std::function<void()> &work) {
 }
 
 Spread BenchGpu::time(const std::function<void()> &work, int64_t blocks, int64_t replays,
-                      const std::string &what) {
+                      const std::string &what, Pace pace) {
   std::optional<Recording> recording(std::in_place, benchStream, work, 1);
   recording->timeReplays(*this, 1, what); // the first replay also moves the graph to the GPU
   double once = Spread::of(recording->timeReplays(*this, 3, what)).median;
   double most = std::max(graphBlocks / double(blocks), 1.0);
-  int64_t repeats = int64_t(std::clamp(std::ceil(graphMicroseconds / std::max(once, 1.0)), 1.0, most));
+  int64_t repeats = int64_t(std::clamp(std::ceil(pace.graphMicroseconds / std::max(once, 1.0)), 1.0, most));
   if (repeats > 1)
     recording.emplace(benchStream, work, repeats);
-  keepBusy(settleSeconds, [&] {
+  keepBusy(pace.settleSeconds, [&] {
     for (int i = 0; i < 8; ++i)
       recording->replay();
   });

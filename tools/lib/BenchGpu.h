@@ -20,6 +20,12 @@ struct Spread {
   static Spread of(std::vector<double> samples);
 };
 
+/// How a time is taken.
+struct Pace {
+  double graphMicroseconds = 4000; ///< work is repeated in a graph of at least this long
+  double settleSeconds = 0.2;      ///< of replays that are not timed
+};
+
 /// Memory of the GPU. Freed at the end of its life: nothing may use it then.
 class GpuMemory {
 public:
@@ -61,8 +67,9 @@ public:
   /// Repeats `work`, which puts something on the stream, for at least so long.
   void keepBusy(double seconds, const std::function<void()> &work);
   /// Time of one of the `blocks` parts that `work` puts on the stream: `work` is captured, as often as makes
-  /// the graph long against its launch, replayed for 0.2 s to settle, then `replays` times, each timed.
-  Spread time(const std::function<void()> &work, int64_t blocks, int64_t replays, const std::string &what);
+  /// the graph long against its launch, replayed to settle, then `replays` times, each timed.
+  Spread time(const std::function<void()> &work, int64_t blocks, int64_t replays, const std::string &what,
+              Pace pace = Pace());
 
 private:
   class Recording;

@@ -99,32 +99,34 @@ private:
   /// Weights of one operation lie in one matrix there, as an engine would have them: one product.
   bool linear(ordered_json &entry, attn::LinearOp op) {
     operands(entry, {op.getX()});
-    entry["operands"].push_back(stack(op.getWeights(), entry));
-    if (!op.getBiases().empty()) {
-      ordered_json ignored;
-      entry["operands"].push_back(stack(op.getBiases(), ignored));
-    }
+    std::string weights = stack(op.getWeights()),
+                biases = op.getBiases().empty() ? "" : stack(op.getBiases());
+    entry["operands"].push_back(weights);
+    if (!biases.empty())
+      entry["operands"].push_back(biases);
+    for (mlir::Value weight : op.getWeights())
+      entry["rows"].push_back(rowsOf(weight));
     return true;
   }
 
-  /// The name of a new tensor that holds all of `parts`, which are arguments of the graph; their rows go to
-  /// entry["rows"].
-  std::string stack(mlir::OperandRange parts, ordered_json &entry) {
-    if (parts.size() == 1) {
-      entry["rows"].push_back(mlir::cast<mlir::RankedTensorType>(parts[0].getType()).getDimSize(0));
-      return nameOf(parts[0]);
-    }
-    std::string name = nameOf(parts[0]) + " …";
-    ordered_json spec = tensors[nameOf(parts[0])];
+  static int64_t rowsOf(mlir::Value value) {
+    return mlir::cast<mlir::RankedTensorType>(value.getType()).getDimSize(0);
+  }
+
+  /// The name of a new tensor that holds all of `parts`, which are arguments of the graph.
+  std::string stack(mlir::OperandRange parts) {
+    std::string first = nameOf(parts[0]);
+    if (parts.size() == 1)
+      return first;
+    ordered_json spec = tensors[first];
     int64_t rows = 0;
     for (mlir::Value part : parts) {
-      entry["rows"].push_back(mlir::cast<mlir::RankedTensorType>(part.getType()).getDimSize(0));
-      rows += entry["rows"].back().get<int64_t>();
+      rows += rowsOf(part);
       stacked.push_back(nameOf(part));
     }
     spec["shape"][0] = rows;
-    tensors[name] = spec;
-    return name;
+    tensors[first + " …"] = spec;
+    return first + " …";
   }
 
   bool rope(ordered_json &entry, attn::RopeOp op) {
@@ -173,15 +175,16 @@ static ordered_json tensorJson(const InputSpec &input) {
 /// What the script is given; null where it cannot do the graph.
 static ordered_json describe(const BaselineRequest &request) {
   ordered_json description = {{"token_major", request.tokenMajor}, {"replays", request.replays}};
-  ordered_json &tensors = description["tensors"] = ordered_json::object();
+  ordered_json tensors = ordered_json::object();
   for (const InputSpec &input : request.inputs)
-    if (input.isCache() || isFloat(input.type))
+    if (!input.base && (input.isCache() || isFloat(input.type)))
       tensors[input.name] = tensorJson(input);
   GraphWriter writer(request.graph, tensors);
   if (!writer.write(description))
     return nullptr;
   for (const std::string &name : writer.stacked)
     tensors.erase(name);
+  description["tensors"] = std::move(tensors);
   const runtime::TensorSpec *chained = chainedInput(request.tensors, request.inputs);
   description["chained"] = chained ? ordered_json(chained->name) : ordered_json(nullptr);
   for (auto [length, layers] : request.cases)
