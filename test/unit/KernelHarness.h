@@ -5,6 +5,7 @@
 #include "mlir/IR/OwningOpRef.h"
 #include "runtime/emulator/Emulator.h"
 #include "runtime/src/Manifest.h"
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,12 +19,14 @@ std::string textOf(const emu::Report &report);
 /// A module of kernels compiled for the emulator, with its tensors. Requires that everything works (Catch2).
 class KernelRun {
 public:
-  explicit KernelRun(const std::string &text);
+  /// `mutate` may change the module of simt.kernels before it is compiled.
+  explicit KernelRun(const std::string &text, const std::function<void(mlir::ModuleOp)> &mutate = {});
   ~KernelRun();
 
   /// Sets a tensor; values are rounded to its type. Caches: `name.k`, `name.v` as [head][token][dim].
   void set(const std::string &name, const std::vector<double> &values);
-  /// Runs all kernels in order. The workspace keeps its content from launch to launch.
+  /// Runs all kernels in order, with `residentClusters` clusters or fewer: 0: all, one or two, by the seed. The
+  /// workspace keeps its content from launch to launch.
   emu::Report launch(uint64_t seed, unsigned residentClusters = 0);
   std::vector<double> get(const std::string &name) const;
   /// Bytes of a tensor, for comparing bits.

@@ -26,7 +26,6 @@ LogicalResult KernelLowering::lowerExchange(ExchangeOp op) {
     return success(); // its result is its operand's buffer
   switch (op.getAlgorithm()) {
   case Algorithm::Butterfly:
-    waitForPeersToFinish(op);
     op.getKind() == ExchangeKind::Gather   ? butterflyGather(op)
     : op.getKind() == ExchangeKind::Reduce ? butterflyReduce(op)
                                            : butterflyReduceScatter(op);
@@ -49,6 +48,9 @@ LogicalResult KernelLowering::lowerExchange(ExchangeOp op) {
 
 //===-- Barriers -------------------------------------------------------------------===//
 
+/// Only in warps that send afterwards, or with a barrier of the consumers behind it: peers may be done with
+/// this round, and say so, before a warp that nobody waits for has looked, and it would then wait for the
+/// next one.
 void KernelLowering::waitForPeersToFinish(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
   if (e.empty < 0)

@@ -17,6 +17,7 @@ void KernelLowering::sendToPartner(ExchangeOp op, int64_t r, int64_t bytes, func
   const ExchangeBuffers &e = layout.exchange(op);
   Value x = b.i32(int64_t(1) << r);
   auto send = [&] {
+    waitForPeersToFinish(op);
     Value target = peerAddress(op, to, x);
     forEach(bytes / e.word, [&](Value i) {
       b.store(b.load(wordType(b, e.word), from(i)), b.offset(target, b.mul(i, e.word)));
@@ -30,6 +31,7 @@ void KernelLowering::butterflyGather(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
   Value me = coordinate(op.getAxis()), mine = placeOfBlock(op);
   auto send = [&] { // round 0: this CTA's part, here and to the partner
+    waitForPeersToFinish(op);
     Values targets = {mine, peerAddress(op, mine, b.i32(1))};
     forEach(e.blockBytes() / e.word, [&](Value i) { sendWord(op, i, 0, targets, {}); });
   };
