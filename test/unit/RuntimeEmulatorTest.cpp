@@ -19,10 +19,11 @@ using namespace cfc::runtime::test;
 namespace {
 
 /// templates/graphs/small_attention.mlir compiled for the emulator, and as a bundle whose cubin is empty.
-/// Several plans give variants: each but the last is for lengths up to 16, 32, ….
+/// Several plans give variants: each but the last is for lengths up to 16, 32, …. `weights`: their layout.
 class Compiled {
 public:
-  explicit Compiled(const std::vector<std::string> &plans) {
+  explicit Compiled(const std::vector<std::string> &plans, std::string weights = "native")
+      : weights(std::move(weights)) {
     mlir::DialectRegistry registry;
     cfc::registerDialects(registry);
     cfc::registerPipelineDialects(registry);
@@ -54,6 +55,7 @@ private:
     options.last = cfc::Stage::Simt;
     options.plan = plan;
     options.shared = common;
+    options.weightLayout = weights;
     int exitCode = 0;
     auto compiled = cfc::compile(*module, options, exitCode);
     REQUIRE(mlir::succeeded(compiled));
@@ -84,6 +86,7 @@ private:
     kept.push_back(std::move(compiled));
   }
 
+  const std::string weights;
   mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
   std::stringstream text;
   cfc::SharedLayout shared;
@@ -95,6 +98,11 @@ private:
 
 Compiled &onePlan() {
   static Compiled once({"auto"});
+  return once;
+}
+
+Compiled &packedPlan() {
+  static Compiled once({"auto"}, "packed");
   return once;
 }
 
@@ -136,10 +144,34 @@ public:
     *data<int32_t>("len") = length;
   }
 
+  /// Packs in place what the kernels read packed. Through host memory: this GPU runs no kernel of the
+  /// runtime.
+  size_t packWeights() {
+    fake->failModule = kCudaErrorJitCompilerNotFound;
+    size_t packed = 0;
+    for (cfc_tensor &tensor : tensors) {
+      uint64_t bytes = 0;
+      REQUIRE(cfc_packed_bytes(bundle, nullptr, tensor.name, &bytes, nullptr) == CFC_OK);
+      if (!bytes)
+        continue;
+      cfc_status status = cfc_pack(bundle, nullptr, &tensor, nullptr, nullptr);
+      INFO(cfc_last_error());
+      REQUIRE(status == CFC_OK);
+      tensor.layout = CFC_LAYOUT_PACKED;
+      ++packed;
+    }
+    fake->failModule = 0;
+    return packed;
+  }
+
   void bind() {
-    cfc_status status = cfc_bind(bundle, nullptr, tensors.data(), tensors.size(), nullptr, &binding);
+    cfc_status status = tryBind(&binding);
     INFO(cfc_last_error());
     REQUIRE(status == CFC_OK);
+  }
+
+  cfc_status tryBind(cfc_binding **made) {
+    return cfc_bind(bundle, nullptr, tensors.data(), tensors.size(), nullptr, made);
   }
 
   void launch(int64_t lengthHint = 0) {
@@ -296,6 +328,25 @@ TEST_CASE("a compiled graph runs through the C interface") {
     CHECK(replayed != first);
     CHECK(engine.result() == replayed);
   }
+}
+
+TEST_CASE("weights packed in place give the bits of native ones") {
+  std::vector<uint16_t> native;
+  {
+    Engine engine;
+    engine.step(37, 37, 37);
+    engine.bind();
+    native = engine.result();
+    CHECK(engine.packWeights() == 0);
+  }
+  Engine engine(packedPlan());
+  engine.step(37, 37, 37);
+  cfc_binding *binding = nullptr;
+  CHECK(engine.tryBind(&binding) == CFC_INVALID_ARGUMENT);
+  CHECK_THAT(cfc_last_error(), Catch::Contains("compiled for a packed one"));
+  CHECK(engine.packWeights() == 4);
+  engine.bind();
+  CHECK(engine.result() == native);
 }
 
 TEST_CASE("variants share a table and a workspace, and give the same bits") {
