@@ -138,7 +138,7 @@ void cfc_binding::launch(CUdeviceptr workspace, const LaunchHints &hints, CUstre
   const VariantLaunch &variant = chooseVariant(variants, hints);
   ContextScope scope(modules.context);
   for (const KernelLaunch &kernel : variant.kernels) {
-    CUresult result = startKernel(kernel, kernel.clustersOn(hints.maxSms), table, workspace, stream);
+    CUresult result = startKernel(kernel, kernel.clusters(hints.maxSms), table, workspace, stream);
     if (result != kCudaSuccess)
       check(result, fmt::format("graph '{}': launching kernel '{}'", graph.name, kernel.spec->name));
   }

@@ -50,8 +50,7 @@ public:
     checkResources();
     setAttributes();
     uint32_t resident = residentClusters();
-    uint32_t allowed = allowedClusters(maxSms);
-    return {&spec, function, resident, std::min({spec.clusters, resident, allowed})};
+    return {&spec, function, resident, std::min(resident, allowedClusters(maxSms))};
   }
 
 private:
@@ -114,7 +113,7 @@ private:
   /// The driver may put each CTA on an SM of its own, so N SMs are surely kept with at most N CTAs.
   uint32_t allowedClusters(uint32_t maxSms) const {
     if (maxSms == 0 || maxSms >= sms)
-      return spec.clusters;
+      return UINT32_MAX;
     if (maxSms < spec.cluster)
       fail(CFC_UNSUPPORTED_DEVICE, "{}: kernel '{}' needs {} SMs for one cluster / limit {} (max_sms)",
            bundle.source, spec.name, spec.cluster, maxSms);
@@ -159,7 +158,7 @@ std::vector<VariantLaunch> prepareVariants(const Bundle &bundle, const GraphSpec
 
 static bool hasRoom(const VariantLaunch &variant, uint32_t maxSms) {
   return std::all_of(variant.kernels.begin(), variant.kernels.end(),
-                     [&](const KernelLaunch &kernel) { return kernel.clustersOn(maxSms) > 0; });
+                     [&](const KernelLaunch &kernel) { return kernel.room(maxSms) > 0; });
 }
 
 /// What is unknown satisfies no condition.
@@ -170,7 +169,7 @@ static bool suits(const VariantLaunch &variant, const LaunchHints &hints) {
   if (when.maxBatch && (hints.batch == 0 || hints.batch > *when.maxBatch))
     return false;
   return std::all_of(variant.kernels.begin(), variant.kernels.end(), [&](const KernelLaunch &kernel) {
-    return kernel.clustersOn(hints.maxSms) >= std::min<int64_t>(when.minClusters, kernel.spec->clusters);
+    return kernel.room(hints.maxSms) >= when.minClusters;
   });
 }
 

@@ -17,11 +17,15 @@ struct KernelLaunch {
   const KernelSpec *spec = nullptr;
   CUfunction function = nullptr;
   uint32_t resident = 0; ///< clusters that the context holds at a time
-  uint32_t clusters = 0; ///< that are launched where the launch sets no limit
-  /// The same on at most `maxSms` SMs (0: no limit). 0 where not even one cluster fits.
-  uint32_t clustersOn(uint32_t maxSms) const {
-    return maxSms ? std::min(clusters, maxSms / spec->cluster) : clusters;
+  uint32_t allowed = 0;  ///< of those, that the binding's limit on SMs leaves
+
+  /// Clusters that can run at a time on at most `maxSms` SMs (0: no limit of the launch). 0 where not even
+  /// one fits.
+  uint32_t room(uint32_t maxSms) const {
+    return maxSms ? std::min(allowed, maxSms / spec->cluster) : allowed;
   }
+  /// Clusters that are launched: no more than have work.
+  uint32_t clusters(uint32_t maxSms) const { return std::min(spec->clusters, room(maxSms)); }
 };
 
 /// A variant, ready to be started.

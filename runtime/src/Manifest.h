@@ -73,7 +73,7 @@ struct KernelSpec {
 struct VariantCondition {
   std::optional<int64_t> maxLength; ///< tokens: of the longest length
   std::optional<int64_t> maxBatch;  ///< requests that are not idle
-  int64_t minClusters = 0;          ///< each kernel has that many at a time, or all that have work
+  int64_t minClusters = 0;          ///< of each kernel that many can run at a time
 
   bool always() const { return !maxLength && !maxBatch && minClusters == 0; }
   bool operator==(const VariantCondition &) const = default;

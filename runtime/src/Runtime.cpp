@@ -175,7 +175,7 @@ cfc_status cfc_kernel_info_get(const cfc_binding *binding, size_t index, cfc_ker
     cfc_kernel_info filled{};
     filled.name = kernel.spec->name.c_str();
     filled.plan_hash = variant.spec->planHash.c_str();
-    filled.grid = kernel.clusters * kernel.spec->cluster;
+    filled.grid = kernel.clusters(0) * kernel.spec->cluster;
     filled.cluster = kernel.spec->cluster;
     filled.threads = kernel.spec->threads;
     filled.shared_bytes = kernel.spec->sharedBytes;

@@ -153,11 +153,14 @@ TEST_CASE("variants by resident clusters") {
     Chooser chooser{fake, bindSmall(bundle, tensors)};
     CHECK(chooser.variant(0) == "small");
   }
-  SECTION("a kernel that has no more work needs no more") {
-    fake->resident = [](const std::string &, unsigned cluster) { return cluster == 4 ? 32 : 100; };
-    BundlePtr more = loadSmall(withVariants({variant("large", {{}, {}, 100}), variant("small", {})}));
+  SECTION("more than have work") {
+    BundlePtr more = loadSmall(withVariants({variant("large", {{}, {}, 66}), variant("small", {})}));
     Chooser chooser{fake, bindSmall(more, tensors)};
     CHECK(chooser.variant(0) == "large");
+    CHECK(fake->launches[0].grid == 128);
+    fake->resident = [](const std::string &, unsigned cluster) { return int(260 / cluster); };
+    Chooser fewer{fake, bindSmall(more, tensors)};
+    CHECK(fewer.variant(0) == "small");
   }
 }
 

@@ -12,7 +12,7 @@ using namespace cfc;
 namespace {
 struct CompileArguments {
   std::string graph, output, emit = "bundle", dumpFolder;
-  std::vector<int64_t> variantLengths;
+  VariantOptions variants;
   BuildOptions build;
 };
 
@@ -106,11 +106,11 @@ static Exit compileCommand(const CompileArguments &arguments) {
   Source source = readSource(compiler, arguments.graph, arguments.build.sets);
   if (source.bundle)
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
-  if (!arguments.variantLengths.empty()) {
+  if (arguments.variants.any()) {
     if (arguments.emit != "bundle" || !arguments.dumpFolder.empty())
-      badInput("", "--variant-lengths makes a bundle of several plans; --emit={} and --dump-dir show one",
-               arguments.emit == "bundle" ? "…" : arguments.emit);
-    writeFile(output, compileVariants(compiler, source, arguments.build, arguments.variantLengths));
+      badInput("", "--variant-lengths and --variant-machines make a bundle of several plans; {} shows one",
+               arguments.emit == "bundle" ? "--dump-dir" : "--emit=" + arguments.emit);
+    writeFile(output, compileVariants(compiler, source, arguments.build, arguments.variants));
     return Exit::Done;
   }
   CompiledGraph compiled = build(compiler, *source.module, arguments.build, emission.stage);
@@ -135,11 +135,18 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
   command->add_option("--dump-dir", arguments->dumpFolder, "Write every stage into this folder too")
       ->option_text("DIR");
   command
-      ->add_option("--variant-lengths", arguments->variantLengths,
+      ->add_option("--variant-lengths", arguments->variants.lengths,
                    "One plan for up to each of these cached tokens, and one for all; the runtime chooses by "
                    "cfc_launch_args.length_hint")
       ->delimiter(',')
       ->option_text("N,N,…");
+  command
+      ->add_option(
+          "--variant-machines", arguments->variants.machines,
+          "Smaller machines, largest first, with plans of their own; the runtime chooses by the clusters "
+          "that the context holds")
+      ->delimiter(',')
+      ->option_text("NAME|FILE.json,…");
   addBuildOptions(*command, arguments->build);
   command->footer("Example:\n  cfc compile templates/graphs/llama2_7b_attention.mlir -o block.cfk\n"
                   "  cfc compile block.mlir --emit=plan > block.plan      # edit it, then\n"

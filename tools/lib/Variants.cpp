@@ -9,6 +9,7 @@
 #include "dialects/attn/Attn.h"
 #include "runtime/src/BundleWriter.h"
 #include "tools/lib/Failure.h"
+#include "tools/lib/Machines.h"
 #include "tools/lib/Suggest.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -22,18 +23,19 @@ namespace {
 /// A variant on its way into a bundle.
 struct Variant {
   VariantCondition when;
-  std::string plan, hash;
+  std::string plan, hash, machine;
 };
 
 class VariantCompiler {
 public:
   VariantCompiler(Compiler &compiler, const Source &source, const BuildOptions &options)
       : compiler(compiler), source(source), options(options) {}
-  void plan(const std::vector<int64_t> &lengths);
+  void plan(const VariantOptions &wanted);
   std::string bundle();
 
 private:
-  void plan(int64_t length, VariantCondition when);
+  void plan(const std::string &machine, const std::string *smaller, std::optional<int64_t> length,
+            VariantCondition when);
   void share(const GraphSpec &graph);
   void add(size_t index, CompiledGraph compiled);
 
@@ -63,26 +65,59 @@ static std::string signatureOf(GraphSpec graph) {
   return runtime::toJson(manifest);
 }
 
-/// The longest length that the graph allows; fails where it has none, or where `lengths` do not ascend to it.
-static int64_t longestLength(attn::GraphOp graph, const std::vector<int64_t> &lengths) {
+/// The longest length that the graph allows; nothing where it has none.
+static std::optional<int64_t> longestLength(attn::GraphOp graph) {
   std::optional<int64_t> bound;
   for (mlir::BlockArgument argument : graph.getBody().getArguments())
     if (auto type = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
       bound = std::max<int64_t>(bound.value_or(0), type.getCapacity());
-  if (!bound)
+  return bound;
+}
+
+static void checkLengths(const std::vector<int64_t> &lengths, std::optional<int64_t> bound) {
+  if (!lengths.empty() && !bound)
     badInput("", "--variant-lengths: this graph has no lengths");
   for (size_t i = 0; i < lengths.size(); ++i)
     if (lengths[i] < 1 || lengths[i] >= *bound || (i && lengths[i] <= lengths[i - 1]))
       badInput("", "--variant-lengths={}: they ascend, from 1 to below {}, the longest of this graph",
                fmt::join(lengths, ","), *bound);
-  return *bound;
 }
 
-void VariantCompiler::plan(const std::vector<int64_t> &lengths) {
-  int64_t longest = longestLength(source.graph(), lengths);
-  for (int64_t length : lengths)
-    plan(length, {length, {}, 0});
-  plan(longest, {});
+void VariantCompiler::plan(const VariantOptions &wanted) {
+  std::vector<std::string> machines = {options.machine};
+  machines.insert(machines.end(), wanted.machines.begin(), wanted.machines.end());
+  std::optional<int64_t> longest = longestLength(source.graph());
+  checkLengths(wanted.lengths, longest);
+  for (size_t i = 0; i < machines.size(); ++i) {
+    const std::string *smaller = i + 1 < machines.size() ? &machines[i + 1] : nullptr;
+    for (int64_t length : wanted.lengths)
+      plan(machines[i], smaller, length, {length, {}, 0});
+    plan(machines[i], smaller, longest, {});
+  }
+}
+
+/// A plan is for its machine where more clusters are resident than on the next smaller one: cards of a kind
+/// differ by some.
+static int64_t clustersBeyond(const GraphSpec &graph, const std::string &machine,
+                              const std::string &smaller) {
+  int64_t least = INT64_MAX;
+  for (const runtime::KernelSpec &kernel : graph.variants.at(0).kernels) {
+    int64_t here = machineFor(machine).resident(kernel.cluster, kernel.ctasPerSm);
+    int64_t there = machineFor(smaller).resident(kernel.cluster, kernel.ctasPerSm);
+    if (there >= here)
+      badInput("",
+               "--variant-machines: {} holds {} clusters of {} CTAs at a time, no fewer than {}: it needs no "
+               "variant of its own",
+               smaller, there, kernel.cluster, machine.empty() ? "the target's usual machine" : machine);
+    least = std::min(least, there + 1);
+  }
+  return least;
+}
+
+/// Whether a launch that `narrow` is for may take `wide` just as well.
+static bool covers(const VariantCondition &wide, const VariantCondition &narrow) {
+  bool lengths = !wide.maxLength || (narrow.maxLength && *narrow.maxLength <= *wide.maxLength);
+  return lengths && wide.minClusters <= narrow.minClusters;
 }
 
 /// `auto`, or of random:SEED the seed behind that of the variant before.
@@ -95,15 +130,19 @@ static std::string planChoice(const std::string &given, size_t index) {
   return fmt::format("{}{}", random, seed + index);
 }
 
-void VariantCompiler::plan(int64_t length, VariantCondition when) {
+void VariantCompiler::plan(const std::string &machine, const std::string *smaller,
+                           std::optional<int64_t> length, VariantCondition when) {
   BuildOptions build = options;
+  build.machine = machine;
   build.length = length;
   build.plan = planChoice(options.plan, variants.size());
   CompiledGraph compiled = cfc::build(compiler, *source.module, build, Stage::Simt);
   const GraphSpec &graph = onlyGraph(compiled);
   std::string hash = graph.variants.at(0).planHash;
-  if (!variants.empty() && variants.back().hash == hash) {
-    variants.back().when = when; // one plan for both ranges
+  if (smaller)
+    when.minClusters = clustersBeyond(graph, machine, *smaller);
+  if (!variants.empty() && variants.back().hash == hash && covers(when, variants.back().when)) {
+    variants.back().when = when; // one plan for both
     return;
   }
   if (manifest.graphs.empty())
@@ -111,7 +150,7 @@ void VariantCompiler::plan(int64_t length, VariantCondition when) {
   else if (signatureOf(graph) != signatureOf(manifest.graphs[0]))
     internalError("two variants of '{}' want different tensors", graph.name);
   share(graph);
-  variants.push_back({when, compiled.planText, hash});
+  variants.push_back({when, compiled.planText, hash, machine});
 }
 
 void VariantCompiler::share(const GraphSpec &graph) {
@@ -151,6 +190,7 @@ std::string VariantCompiler::bundle() {
   for (size_t i = 0; i < variants.size(); ++i) {
     BuildOptions build = options;
     build.plan = variants[i].plan;
+    build.machine = variants[i].machine;
     build.shared = shared;
     add(i, cfc::build(compiler, *source.module, build, Stage::Cubin));
   }
@@ -163,14 +203,13 @@ std::string VariantCompiler::bundle() {
 }
 
 std::string cfc::compileVariants(Compiler &compiler, const Source &source, const BuildOptions &options,
-                                 const std::vector<int64_t> &lengths) {
+                                 const VariantOptions &wanted) {
   if (!source.graph())
-    badInput(source.path, "holds kernels, which have their plan: --variant-lengths is for graphs");
+    badInput(source.path, "holds kernels, which have their plan: variants are for graphs");
   if (options.plan != "auto" && !options.plan.starts_with("random:"))
-    badInput("",
-             "--variant-lengths plans each range of lengths: leave out --plan, or draw plans by random:SEED");
+    badInput("", "each variant is planned: leave out --plan, or draw plans by random:SEED");
   VariantCompiler variants(compiler, source, options);
-  variants.plan(lengths);
+  variants.plan(wanted);
   return variants.bundle();
 }
 

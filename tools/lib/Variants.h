@@ -8,12 +8,18 @@ class App;
 
 namespace cfc {
 
-/// Plans and compiles the graph once for each of `lengths` (ascending, in tokens), the largest that the
-/// variant is meant for, and once for all launches, with the longest length in mind. Plans that are best for
-/// several ranges are there once; of random:SEED each variant has a seed of its own. Returns the content of
-/// the bundle.
+/// Which variants a bundle is to have, beside the one for all launches.
+struct VariantOptions {
+  std::vector<int64_t> lengths;      ///< tokens, ascending: the largest that a variant is meant for
+  std::vector<std::string> machines; ///< smaller machines than that of --machine, in descending order
+  bool any() const { return !lengths.empty() || !machines.empty(); }
+};
+
+/// Plans and compiles the graph for every machine once for each of the lengths and once for all, with the
+/// longest in mind. Plans that are best for several are there once; of random:SEED each variant has a seed of
+/// its own. Returns the content of the bundle.
 std::string compileVariants(Compiler &compiler, const Source &source, const BuildOptions &options,
-                            const std::vector<int64_t> &lengths);
+                            const VariantOptions &wanted);
 
 /// "lengths up to 1024", "all launches": when the runtime takes a variant.
 std::string conditionText(const runtime::VariantCondition &when);
