@@ -18,9 +18,10 @@ struct Values {
 
 /// One block. Macro: GAIN, the gain's kind.
 struct RmsNorm {
+  static constexpr int threads = 512, maxWidth = 16384;
   Values x, result;
   const void *gain;
-  int width;
+  int width; ///< a multiple of 8
   float eps;
 };
 
@@ -33,7 +34,7 @@ struct LinearPart {
 /// Macro: WEIGHT, the kind of all weights.
 struct Linear {
   static constexpr int maxParts = 4;
-  static constexpr int threads = 256, outputsPerBlock = 16;
+  static constexpr int threads = 128, outputsPerWarp = 2;
   Values x;
   LinearPart parts[maxParts];
   int partCount, outputs; ///< outputs of all parts
@@ -69,7 +70,7 @@ struct RopeAppend {
 /// A block for each (split of the tokens, GROUP query heads). Macros: CACHE, the kind of K and V; GROUP;
 /// LANES, the lanes that share a row, a power of two of at least dim / 8.
 struct Attention {
-  static constexpr int threads = 128;
+  static constexpr int threads = 128, maxSplits = 64;
   Values q, result;
   float *lse; ///< null where nobody wants it
   const char *k, *v;

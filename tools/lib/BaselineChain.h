@@ -20,7 +20,7 @@ class BaselineChain {
 public:
   /// Compiles the kernels of a graph. `length` is the number of cached tokens to tune for: it decides the
   /// splits of attention, not the results. `sms` is the number of SMs. Throws Failure (3) for a graph of more
-  /// than one request, or with a head dimension that is no multiple of 8 or above 256.
+  /// than one request, and for columns and head dimensions that the kernels do not take.
   BaselineChain(attn::GraphOp graph, DeviceKernels &kernels, int64_t length, int sms);
 
   /// Device memory, aligned to 256 bytes, for values between the operations. Layers that run one after
