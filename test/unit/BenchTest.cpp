@@ -81,11 +81,15 @@ TEST_CASE("every exchange that bench knows is a kernel, and runs", "[bench]") {
     options.bytes = {256};
     for (const ExchangeCase &which : exchangeCases(options)) {
       CAPTURE(which.kind, which.level, which.algorithm);
-      KernelRun run(exchangeKernel(which, 3));
-      auto report = run.launch(1);
-      INFO(textOf(report));
-      REQUIRE(report.ok);
-      REQUIRE(run.workspaceIsReady());
+      std::vector<std::string> kernels = launchKernels(which, 2);
+      kernels.push_back(exchangeKernel(which, 3));
+      for (const std::string &kernel : kernels) {
+        KernelRun run(kernel);
+        auto report = run.launch(1);
+        INFO(kernel << textOf(report));
+        REQUIRE(report.ok);
+        REQUIRE(run.workspaceIsReady());
+      }
     }
   }
 }

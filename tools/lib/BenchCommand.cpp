@@ -172,6 +172,12 @@ public:
         prepare(length);
       timeLength(gpu, stream, length);
     }
+    if (arguments.baseline) {
+      addTorch();
+      for (const BenchCase &result : report.cases)
+        if (!arguments.json)
+          print(caseText(result));
+    }
     if (arguments.json) {
       nlohmann::ordered_json json = {{"device", deviceJson(gpu, stream.bytes(), stream.bandwidth())}};
       json.update(toJson(report));
@@ -269,21 +275,21 @@ private:
     result.stream = stream.timeBlocks(result.bytes.total(), result.layers, arguments.replays);
     Machine machine = machineFor(arguments.build.machine);
     result.predictedUs = predictBlock(source.graph(), planText(result.plan), machine, length.value_or(0));
-    if (arguments.baseline)
-      addTorch(result);
-    if (!arguments.json)
+    if (!arguments.json && !arguments.baseline)
       print(caseText(result));
     report.cases.push_back(std::move(result));
   }
 
-  /// What runs in a process of its own is timed when the chain's memory is free again.
-  void addTorch(BenchCase &result) {
-    if (attn::GraphOp graph = source.graph()) {
-      BaselineRequest request{graph, program.graph, inputs, {}, report.tokenMajor, arguments.replays};
+  /// One process for all cases: it starts when the chains' memory is free again.
+  void addTorch() {
+    BaselineRequest request{source.graph(), program.graph, inputs, {}, report.tokenMajor, arguments.replays};
+    for (const BenchCase &result : report.cases)
       request.cases.push_back({result.length.value_or(0), result.layers});
-      for (BaselineResult &baseline : timeTorch(request))
-        result.baselines.push_back(std::move(baseline));
-    }
+    Progress progress;
+    progress.show("timing torch.compile");
+    std::vector<BaselineResult> results = timeTorch(request);
+    for (size_t i = 0; i < results.size(); ++i)
+      report.cases[i].baselines.push_back(std::move(results[i]));
   }
 
   const BenchArguments &arguments;

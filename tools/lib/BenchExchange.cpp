@@ -2,8 +2,8 @@
 //
 // A kernel of the kernel dialect does the exchange many times, another once; the
 // difference over the number is the time of one, without the launch and without
-// what makes the value. All clusters that fit exchange at the same time, as they
-// do in a fused kernel.
+// what makes the value. Clusters exchange at the same time on all SMs, one CTA on
+// each, as they do in a fused kernel.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/BenchExchange.h"
@@ -14,6 +14,7 @@
 #include <atomic>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 using namespace cfc;
@@ -123,18 +124,30 @@ std::vector<ExchangeCase> cfc::exchangeCases(const ExchangeOptions &options) {
 // Kernels
 //===----------------------------------------------------------------------===//
 
-/// A kernel of clusters in whose loop over items nothing but `exchange` of %v, made by `before`, stands.
+/// A kernel of clusters in whose loop over items nothing but `exchange` stands. `before` makes what it takes.
 static std::string clusterKernel(const ExchangeCase &which, int64_t items, const std::string &arguments,
-                                 const std::string &before, const std::string &from, const std::string &to) {
-  return fmt::format("kernel.func @exchange({}) axes(item = {} @grid, part = {} @cta, warp = 4 @warp) "
-                     "plan(ring_stages = 2, ctas_per_sm = 1) {{\n"
-                     "{}"
-                     "  kernel.for_items %i over item {{\n"
-                     "    %r = kernel.exchange {} %v over \"part\" by {} : {} -> {}\n"
-                     "  }}\n"
-                     "  kernel.return\n"
-                     "}}\n",
-                     arguments, items, which.size, before, which.kind, which.algorithm, from, to);
+                                 const std::string &before, const std::string &exchange) {
+  return fmt::format(
+      "kernel.func @exchange({}) axes(item = {} @grid, part = {} @cta, one = 1 @cta, warp = 4 @warp) "
+      "plan(ring_stages = 2, ctas_per_sm = 1) {{\n"
+      "{}"
+      "  kernel.for_items %i over item {{\n"
+      "    %r = kernel.exchange {}\n"
+      "  }}\n"
+      "  kernel.return\n"
+      "}}\n",
+      arguments, items, which.size, before, exchange);
+}
+
+/// The exchange of %v that is timed.
+static std::string timedExchange(const ExchangeCase &which, const std::string &from, const std::string &to) {
+  return fmt::format("{} %v over \"part\" by {} : {} -> {}", which.kind, which.algorithm, from, to);
+}
+
+/// "part: partial(sum)", and before it the same over the axis of one worker, if `alone`: an exchange over
+/// that axis is no code, but uses its operand.
+static std::string states(const std::string &state, bool alone) {
+  return (alone ? "one: " + state + ", " : "") + "part: " + state;
 }
 
 /// Moves f16: each CTA has its part of x. For all_to_all that is one row of a matrix with a row for each CTA,
@@ -146,24 +159,39 @@ static std::string partsKernel(const ExchangeCase &which, int64_t items) {
   std::string from = fmt::format("!kernel.tile<{}, part: split(0)>", shape);
   std::string to = fmt::format("!kernel.tile<{}{}>", shape, gathers ? "" : ", part: split(1)");
   return clusterKernel(which, items, fmt::format("%x: memref<{}>", shape),
-                       fmt::format("  %v = kernel.read %x : memref<{}> -> {}\n", shape, from), from, to);
+                       fmt::format("  %v = kernel.read %x : memref<{}> -> {}\n", shape, from),
+                       timedExchange(which, from, to));
 }
 
-/// Sums f32. What makes a summand in each CTA is a product of 16 columns each.
-static std::string sumKernel(const ExchangeCase &which, int64_t items) {
+/// Reads as many bytes of f32 in each CTA, and exchanges nothing.
+static std::string readingKernel(const ExchangeCase &which, int64_t items) {
+  std::string shape = fmt::format("{}xf32", which.bytes / 4 * which.size);
+  std::string from = fmt::format("!kernel.tile<{}, part: split(0), one: split(0)>", shape);
+  std::string to = fmt::format("!kernel.tile<{}, part: split(0)>", shape);
+  return clusterKernel(which, items, fmt::format("%x: memref<{}>", shape),
+                       fmt::format("  %v = kernel.read %x : memref<{}> -> {}\n", shape, from),
+                       fmt::format("gather %v over \"one\" by push : {} -> {}", from, to));
+}
+
+/// Sums f32. What makes a summand in each CTA is a product of 16 columns each. With `makesOnly` the summands
+/// are made and not summed.
+static std::string sumKernel(const ExchangeCase &which, int64_t items, bool makesOnly = false) {
   int64_t rows = which.bytes / 4, columns = 16 * which.size;
-  std::string part = fmt::format("!kernel.tile<{}xf32, part: partial(sum)>", rows);
-  std::string sum =
-      fmt::format("!kernel.tile<{}xf32{}>", rows, which.kind == "reduce" ? "" : ", part: split(0)");
+  std::string part = fmt::format("!kernel.tile<{}xf32, {}>", rows, states("partial(sum)", makesOnly));
+  std::string stream =
+      fmt::format("!kernel.stream<{}x{}xf16, {}>", rows, columns, states("split(1)", makesOnly));
+  std::string factor = fmt::format("!kernel.tile<{}xf16, {}>", columns, states("split(0)", makesOnly));
   std::string weights = fmt::format("memref<{}x{}xf16>", rows, columns);
-  std::string stream = fmt::format("!kernel.stream<{}x{}xf16, part: split(1)>", rows, columns);
-  std::string factor = fmt::format("!kernel.tile<{}xf16, part: split(0)>", columns);
   std::string before = fmt::format("  %t = kernel.read %x : memref<{0}xf16> -> {1}\n"
                                    "  %s = kernel.load %w rows [{2}] : {3} -> {4}\n"
                                    "  %v = kernel.matmul %s, %t slots {5} : {4}, {1} -> {6}\n",
                                    columns, factor, rows, weights, stream, which.size, part);
+  std::string sum =
+      fmt::format("!kernel.tile<{}xf32{}>", rows, which.kind == "reduce" ? "" : ", part: split(0)");
+  std::string nothing = fmt::format("reduce %v over \"one\" by push : {} -> !kernel.tile<{}xf32, {}>", part,
+                                    rows, states("partial(sum)", false));
   return clusterKernel(which, items, fmt::format("%x: memref<{}xf16>, %w: {}", columns, weights), before,
-                       part, sum);
+                       makesOnly ? nothing : timedExchange(which, part, sum));
 }
 
 /// `count` times the same kernel.finish of %v, whose whole has the type `to`.
@@ -218,11 +246,23 @@ static std::string gridSumKernel(const ExchangeCase &which, int64_t count) {
       finishes(which, count, from, to, fmt::format("memref<{}xf32>", rows)));
 }
 
+static bool isSum(const ExchangeCase &which) {
+  return which.kind == "reduce" || which.kind == "reduce_scatter";
+}
+
 std::string cfc::exchangeKernel(const ExchangeCase &which, int64_t repeats) {
   if (which.level == "grid")
-    return which.kind == "gather" ? gridGatherKernel(which, repeats) : gridSumKernel(which, repeats);
-  bool sums = which.kind == "reduce" || which.kind == "reduce_scatter";
-  return sums ? sumKernel(which, repeats) : partsKernel(which, repeats);
+    return isSum(which) ? gridSumKernel(which, repeats) : gridGatherKernel(which, repeats);
+  return isSum(which) ? sumKernel(which, repeats) : partsKernel(which, repeats);
+}
+
+std::vector<std::string> cfc::launchKernels(const ExchangeCase &which, int64_t clusters) {
+  if (which.level == "grid")
+    return {exchangeKernel(which, 1)};
+  if (!isSum(which))
+    return {exchangeKernel(which, clusters)};
+  return {exchangeKernel(which, clusters), sumKernel(which, clusters, /*makesOnly=*/true),
+          readingKernel(which, clusters)};
 }
 
 //===----------------------------------------------------------------------===//
@@ -241,7 +281,7 @@ struct ExchangeBinary {
 class ExchangeProgram {
 public:
   ExchangeProgram(BenchGpu &gpu, const ExchangeBinary &binary)
-      : gpu(gpu), chain(gpu, binary.graph, binary.bundle, binary.inputs, oneLayer()) {}
+      : gpu(gpu), chain(gpu, binary.graph, binary.bundle, binary.inputs, options(gpu)) {}
 
   Spread time(int64_t replays, const std::string &what) {
     return gpu.time([this] { chain.launch(); }, 1, replays, what, {1000, 0.02});
@@ -253,9 +293,12 @@ public:
   }
 
 private:
-  static ChainOptions oneLayer() {
+  /// One CTA on an SM, as in kernels whose rings fill the shared memory: a limit of SMs, one below all,
+  /// counts CTAs.
+  static ChainOptions options(const BenchGpu &gpu) {
     ChainOptions options;
     options.layers = 1;
+    options.maxSms = uint32_t(std::max(gpu.sms() - 1, 16));
     return options;
   }
   BenchGpu &gpu;
@@ -291,7 +334,7 @@ static ExchangeBinary compileExchange(const std::string &text, const BuildOption
   return binary;
 }
 
-/// compileExchange of all texts, on all cores; none of an empty text.
+/// compileExchange of all texts, on all cores.
 static std::vector<ExchangeBinary> compileAll(const std::vector<std::string> &texts,
                                               const BuildOptions &options) {
   std::vector<ExchangeBinary> binaries(texts.size());
@@ -300,8 +343,7 @@ static std::vector<ExchangeBinary> compileAll(const std::vector<std::string> &te
   auto work = [&] {
     for (size_t i = next++; i < texts.size(); i = next++)
       try {
-        if (!texts[i].empty())
-          binaries[i] = compileExchange(texts[i], options);
+        binaries[i] = compileExchange(texts[i], options);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -321,14 +363,20 @@ static std::vector<ExchangeBinary> compileAll(const std::vector<std::string> &te
 static int64_t manyItems(const ExchangeCase &which) { return manyRounds * (mostClusters / which.size); }
 
 /// Times a case whose kernels are compiled.
-static void timeExchange(BenchGpu &gpu, const ExchangeBinary &many, const ExchangeBinary &once,
+static void timeExchange(BenchGpu &gpu, const ExchangeBinary &many, std::span<const ExchangeBinary> launches,
                          int64_t replays, ExchangeResult &result) {
   std::string what = fmt::format("{} by {}", result.which.kind, result.which.algorithm);
   double rounds = double(manySums);
   if (result.which.level == "cta")
     rounds = double((manyItems(result.which) + result.groups - 1) / result.groups);
-  result.launch = ExchangeProgram(gpu, once).time(replays, what);
-  result.us = (ExchangeProgram(gpu, many).time(replays, what).median - result.launch.median) / (rounds - 1);
+  auto time = [&](const ExchangeBinary &binary) { return ExchangeProgram(gpu, binary).time(replays, what); };
+  result.launch = time(launches[0]);
+  result.us = (time(many).median - result.launch.median) / (rounds - 1);
+  if (launches.size() == 1)
+    return;
+  double other = time(launches[2]).median - time(launches[1]).median; // reading instead of multiplying
+  for (double *value : {&result.launch.median, &result.launch.min, &result.launch.p10, &result.launch.p90})
+    *value += other;
 }
 
 /// Marks the fastest algorithm of each exchange, size and number of bytes.
@@ -344,6 +392,20 @@ static void markFastest(std::vector<ExchangeResult> &results) {
         });
 }
 
+/// How many groups exchange at a time: the clusters that the kernel which repeats is launched with.
+static int64_t groupsOf(BenchGpu &gpu, const ExchangeBinary &many, ExchangeResult &result) {
+  result.problem = many.problem;
+  try {
+    if (result.problem.empty())
+      return result.which.level == "grid" ? 1 : ExchangeProgram(gpu, many).clusters();
+  } catch (const Failure &failure) {
+    if (!isCaseProblem(failure))
+      throw;
+    result.problem = reasonOf(failure);
+  }
+  return 0;
+}
+
 std::vector<ExchangeResult> cfc::timeExchanges(BenchGpu &gpu, const std::vector<ExchangeCase> &cases,
                                                const BuildOptions &build, int64_t replays,
                                                const std::function<void(const std::string &)> &progress) {
@@ -351,36 +413,33 @@ std::vector<ExchangeResult> cfc::timeExchanges(BenchGpu &gpu, const std::vector<
   std::vector<std::string> texts;
   for (const ExchangeCase &which : cases)
     texts.push_back(exchangeKernel(which, which.level == "grid" ? manySums : manyItems(which)));
-  progress(fmt::format("compiling {} kernels", 2 * cases.size()));
+  progress(fmt::format("compiling {} kernels", cases.size()));
   std::vector<ExchangeBinary> many = compileAll(texts, build);
-  // The kernel that does one exchange has an item for each cluster that fits.
+  // Kernels that do one exchange have an item for each cluster that fits.
+  texts.clear();
+  std::vector<std::pair<size_t, size_t>> parts(cases.size()); // of `launches`: first, count
   for (size_t i = 0; i < cases.size(); ++i) {
-    ExchangeResult &result = results[i];
-    result.which = cases[i];
-    texts[i].clear();
-    try {
-      result.problem = many[i].problem;
-      if (!result.problem.empty())
-        continue;
-      bool grid = cases[i].level == "grid";
-      int64_t clusters = ExchangeProgram(gpu, many[i]).clusters();
-      result.groups = grid ? 1 : clusters;
-      texts[i] = exchangeKernel(cases[i], grid ? 1 : clusters);
-    } catch (const Failure &failure) {
-      if (!isCaseProblem(failure))
-        throw;
-      result.problem = reasonOf(failure);
-    }
+    results[i].which = cases[i];
+    results[i].groups = groupsOf(gpu, many[i], results[i]);
+    if (!results[i].problem.empty())
+      continue;
+    std::vector<std::string> kernels = launchKernels(cases[i], results[i].groups);
+    parts[i] = {texts.size(), kernels.size()};
+    texts.insert(texts.end(), kernels.begin(), kernels.end());
   }
-  std::vector<ExchangeBinary> once = compileAll(texts, build);
+  progress(fmt::format("compiling {} kernels", texts.size()));
+  std::vector<ExchangeBinary> launches = compileAll(texts, build);
   for (size_t i = 0; i < cases.size(); ++i) {
     const ExchangeCase &which = cases[i];
+    std::span<const ExchangeBinary> own = std::span(launches).subspan(parts[i].first, parts[i].second);
+    for (const ExchangeBinary &binary : own)
+      if (results[i].problem.empty())
+        results[i].problem = binary.problem;
+    if (!results[i].problem.empty())
+      continue;
     progress(fmt::format("{} of {} bytes over {} by {} ({} of {})", which.kind, which.bytes, which.size,
                          which.algorithm, i + 1, cases.size()));
-    if (results[i].problem.empty())
-      results[i].problem = once[i].problem;
-    if (results[i].problem.empty())
-      timeExchange(gpu, many[i], once[i], replays, results[i]);
+    timeExchange(gpu, many[i], own, replays, results[i]);
   }
   markFastest(results);
   return results;

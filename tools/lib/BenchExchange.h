@@ -28,11 +28,16 @@ std::vector<ExchangeCase> exchangeCases(const ExchangeOptions &options);
 /// `repeats` times one after another.
 std::string exchangeKernel(const ExchangeCase &which, int64_t repeats);
 
+/// The kernels that "with a launch" is made of: one that does the exchange once in each of `clusters`; where
+/// what it takes is made by a product, also one that only makes it, and one that only reads as many bytes.
+/// The time of the first, with reading in place of the product, is what one exchange costs with its launch.
+std::vector<std::string> launchKernels(const ExchangeCase &which, int64_t clusters);
+
 struct ExchangeResult {
   ExchangeCase which;
   int64_t groups = 0;   ///< that exchange at a time
   double us = 0;        ///< of one exchange among many in a kernel
-  Spread launch;        ///< of a kernel that does one, with what it needs and its launch
+  Spread launch;        ///< of a kernel that reads its part, exchanges once and ends
   std::string problem;  ///< why there is no time, or ""
   bool fastest = false; ///< of all algorithms for this exchange, size and bytes
 };
