@@ -128,8 +128,9 @@ typedef struct cfc_launch_args {
   size_t size;
   void *workspace;          /* device pointer; only one launch at a time may use it (one a stream) */
   uint64_t workspace_bytes; /* at least what cfc_workspace_size says */
-  /* Hints, since 1001: they choose among the variants of a bundle and change nothing but the time. Results are
-   * right whatever they say, also where a captured launch is replayed with other values in device memory. */
+  /* Hints, since 1001: they choose among the variants of a bundle and change nothing but the time. Results
+   * are right whatever they say, also where a captured launch is replayed with other values in device memory.
+   */
   int64_t length_hint; /* tokens: the longest of the lengths, as far as the host knows; 0 or less: unknown */
   uint32_t batch_hint; /* requests that are not idle; 0: unknown */
   uint32_t max_sms;    /* use at most this many SMs; 0: as bound. More than bound has no effect */
@@ -228,8 +229,8 @@ CFC_API cfc_status cfc_workspace_init(void *workspace, size_t bytes, CUstream st
  * graph's weights, and writes nothing. One rule follows for the engine:
  *
  *    A kernel that triggers programmatic launches (griddepcontrol.launch_dependents, in CUDA C++
- *    cudaTriggerProgrammaticLaunchCompletion) must not write a weight of the graph or its table, unless
- *    something that waits for its end lies between it and the launch.
+ *    cudaTriggerProgrammaticLaunchCompletion; cfc's own "pdl" kernels do) must not write a weight of the
+ * graph or its table, unless something that waits for its end lies between it and the launch.
  *
  * Everything else is in order without any care: kernels that do not trigger, copies, memsets, cfc_rebind and
  * event waits are complete before the launch reads; inputs, caches and workspaces may be written by any
@@ -253,21 +254,21 @@ typedef struct cfc_pack_args {
   size_t size;
   void *destination;          /* device pointer; NULL, or the weight's own data: in place */
   uint64_t destination_bytes; /* size of that buffer; 0: unknown, not checked */
-  void *scratch;              /* device memory, 16-byte aligned, for converting in place. NULL: the call allocates
-                               * some, waits for the stream, and frees it */
-  uint64_t scratch_bytes;     /* at least what cfc_packed_bytes says; up to the whole weight makes it faster */
+  void *scratch;          /* device memory, 16-byte aligned, for converting in place. NULL: the call allocates
+                           * some, waits for the stream, and frees it */
+  uint64_t scratch_bytes; /* at least what cfc_packed_bytes says; up to the whole weight makes it faster */
 } cfc_pack_args;
 
 /* Bytes of `weight` of `graph` (NULL: the only one) when it is packed, padding included; 0: the kernels read
- * this tensor as it is, and it must not be packed. `scratch_bytes` (may be NULL): the least scratch memory that
- * converting it in place takes; 0: that is not possible. Needs no device. */
+ * this tensor as it is, and it must not be packed. `scratch_bytes` (may be NULL): the least scratch memory
+ * that converting it in place takes; 0: that is not possible. Needs no device. */
 CFC_API cfc_status cfc_packed_bytes(const cfc_bundle *bundle, const char *graph, const char *weight,
                                     uint64_t *bytes, uint64_t *scratch_bytes);
 
-/* Packs `weight`, which is described as for cfc_bind but with layout CFC_LAYOUT_NATIVE; `args` may be NULL. In the
- * order of `stream`, in its context; may wait for it. The bundle stays until the stream has done it. Fails with
- * CFC_INVALID_ARGUMENT where the graph wants no packed weight of that name, type and shape, where it is said to
- * be packed already, or cannot be packed in place. */
+/* Packs `weight`, which is described as for cfc_bind but with layout CFC_LAYOUT_NATIVE; `args` may be NULL.
+ * In the order of `stream`, in its context; may wait for it. The bundle stays until the stream has done it.
+ * Fails with CFC_INVALID_ARGUMENT where the graph wants no packed weight of that name, type and shape, where
+ * it is said to be packed already, or cannot be packed in place. */
 CFC_API cfc_status cfc_pack(const cfc_bundle *bundle, const char *graph, const cfc_tensor *weight,
                             const cfc_pack_args *args, CUstream stream);
 
