@@ -269,7 +269,7 @@ private:
   Change change;
 };
 
-CaseResult verifySmall(DeviceKernels &kernels) {
+CaseResult verifySmall(DeviceKernels &kernels, const std::string &weights = "") {
   Compiler compiler;
   Source source = readSource(compiler, CFC_GRAPHS "/small_attention.mlir");
   std::unique_ptr<Device> device = makeEmulatorDevice();
@@ -277,6 +277,7 @@ CaseResult verifySmall(DeviceKernels &kernels) {
   options.lengths = {5};
   options.lengthsGiven = true;
   options.referenceKernels = &kernels;
+  options.build.weightLayout = weights;
   return Verifier(compiler, source, *device, options).check(0);
 }
 } // namespace
@@ -293,6 +294,13 @@ TEST_CASE("verify compares with both references") {
     CHECK(check.second->comparison.relativeL2 == Approx(check.comparison.relativeL2).epsilon(1e-6));
     CHECK(check.second->between < 1e-12);
   }
+}
+
+TEST_CASE("both references read native weights where the program reads packed ones") {
+  HostKernels kernels;
+  CaseResult result = verifySmall(kernels, "packed");
+  CHECK(result.passed());
+  CHECK(result.notes.empty());
 }
 
 TEST_CASE("verify fails where the references disagree, though the program is close to both") {
