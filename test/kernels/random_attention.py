@@ -96,7 +96,7 @@ class Attention:
         while left:
             axis = r.pick(*left)
             rest = [a for a in left if a != axis]
-            algorithm = r.pick("push", "butterfly", "bulk") if bulk else r.pick("push", "butterfly")
+            algorithm = r.pick(*["push", "butterfly", "async"] + ["bulk"] * bulk)
             lines.append(
                 f'    %r{len(rest)} = kernel.exchange reduce %{tile} over "{axis}" by {algorithm} : '
                 f"{self.state(left)} -> {self.state(rest)}"

@@ -165,7 +165,10 @@ class Kernel:
         op, state = r.pick(("add", "sum"), ("max", "max"))
         if a.partial() or a.bound * a.n > EXACT["f32"]:
             return False
-        tile = Tile(self.new(), "f32", 1, [(axis, state) for axis in a.splits()], a.bound * (a.n if op == "add" else 1))
+        states = [(axis, state) for axis in a.splits()]
+        if self.in_loop and r.pick(True, False):
+            states.append((self.items_axis, state))
+        tile = Tile(self.new(), "f32", 1, states, a.bound * (a.n if op == "add" else 1))
         sizes = [self.axes[axis] for axis in a.splits()]
         part = a.n // math.prod(sizes)
         merge = sum if op == "add" else max
@@ -180,37 +183,40 @@ class Kernel:
         self.add(tile, f"kernel.fold {op} %{a.name} : {a.type()}", value)
         return True
 
+    @staticmethod
+    def algorithms(run, butterfly=True):
+        """Of an exchange that moves runs of so many bytes."""
+        return ["push"] + ["butterfly"] * butterfly + ["async"] * (run % 4 == 0) + ["bulk"] * (run % 16 == 0)
+
     def gather(self):
         r = self.random
         a = r.pick(*self.tiles)
         if not a.states or a.partial():
             return False
         axis = a.splits()[-1]
-        algorithms = ["push", "butterfly"]
-        if a.n * BYTES[a.kind] // self.workers(a.splits()) % 16 == 0:
-            algorithms.append("bulk")
+        algorithms = self.algorithms(a.n * BYTES[a.kind] // self.workers(a.splits()))
         tile = Tile(self.new(), a.kind, a.n, a.states[:-1], a.bound)
         text = f'kernel.exchange gather %{a.name} over "{axis}" by {r.pick(*algorithms)} : {a.type()}'
         self.add(tile, text, lambda item, values: values[a.name])
         return True
 
     def reduce(self):
+        """A reduce or, where the parts divide, a reduce_scatter."""
         r = self.random
         partial = [t for t in self.tiles if any(axis in self.axes for axis in t.partial())]
         if not partial:
             return False
         a = r.pick(*partial)
         axis = r.pick(*[axis for axis in a.partial() if axis in self.axes])
-        if any(other != axis for other in a.splits()):
-            return False
         index, state = a.partial().index(axis), dict(a.states)[axis]
-        algorithms = ["push", "butterfly"]
-        if a.n * BYTES[a.kind] % 16 == 0:
-            algorithms.append("bulk")
+        parts = self.workers(a.splits())
+        scatter = a.n % (parts * self.axes[axis]) == 0 and r.pick(True, False)
+        run_bytes = a.n * BYTES[a.kind] // parts // (self.axes[axis] if scatter else 1)
         bound = a.bound * (self.axes[axis] if state == "sum" else 1)
         if bound > EXACT[a.kind]:
             return False
-        tile = Tile(self.new(), a.kind, a.n, [s for s in a.states if s[0] != axis], bound)
+        states = [s for s in a.states if s[0] != axis] + [(axis, "split")] * scatter
+        tile = Tile(self.new(), a.kind, a.n, states, bound)
         merge = sum if state == "sum" else max
 
         def value(item, values):
@@ -220,7 +226,31 @@ class Kernel:
             merged = {key: [merge(column) for column in zip(*parts)] for key, parts in groups.items()}
             return merged[()] if set(merged) == {()} else merged
 
-        self.add(tile, f'kernel.exchange reduce %{a.name} over "{axis}" by {r.pick(*algorithms)} : {a.type()}', value)
+        kind, algorithm = "reduce_scatter" if scatter else "reduce", r.pick(*self.algorithms(run_bytes))
+        self.add(tile, f'kernel.exchange {kind} %{a.name} over "{axis}" by {algorithm} : {a.type()}', value)
+        return True
+
+    def turn(self):
+        """An all_to_all of a matrix, read split one way and written split the other way."""
+        r = self.random
+        if not self.axes:
+            return False
+        axis = r.pick(*self.axes)
+        size, kind = self.axes[axis], r.pick("f16", "bf16", "f32")
+        rows, columns = size * r.pick(1, 2, 3), size * r.pick(1, 2, 3, 4, 8)
+        items = self.items if self.in_loop else 1
+        memory = self.argument(r.integers(kind, items * rows, columns))
+        before = r.pick(0, 1)
+        run_bytes = columns // size * BYTES[kind]
+        types = [f"!kernel.tile<{rows}x{columns}x{kind}, {axis}: split({dim})>" for dim in (before, 1 - before)]
+        a, b, to = self.new(), self.new(), self.output(kind, items * rows * columns)
+        algorithm = r.pick(*self.algorithms(run_bytes, butterfly=False))
+        self.lines += [
+            f"{self.indent}%{a} = kernel.read %{memory}{self.at()} : {self.memory_type(memory)} -> {types[0]}",
+            f'{self.indent}%{b} = kernel.exchange all_to_all %{a} over "{axis}" by {algorithm} : {types[0]} -> {types[1]}',
+            f"{self.indent}kernel.write %{b}, %{to}{self.at()} : {types[1]}, {self.memory_type(to)}",
+        ]
+        self.outputs[to][2][:] = self.inputs[memory][2]
         return True
 
     def extract(self):
@@ -392,11 +422,13 @@ class Kernel:
         tile = r.pick(*candidates)
         self.written[tile.name] = True
         states = [s for s in tile.states if s[0] != self.items_axis]
+        largest = dict(tile.states)[self.items_axis] == "max"
         sum_tile = Tile(self.new(), "f32", tile.n, states, tile.bound * self.items)
         if sum_tile.bound > EXACT["f32"]:
             return False
         self.lines.append(
-            f"{self.indent}kernel.finish %{tile.name} over {self.items_axis} by {r.pick('ordered', 'atomic')} : "
+            f"{self.indent}kernel.finish %{tile.name} over {self.items_axis} by "
+            f"{'ordered' if largest else r.pick('ordered', 'atomic')} : "
             f"{tile.type()} as %{sum_tile.name}: {sum_tile.type()} {{"
         )
         n = tile.n - r.pick(0, r.between(0, tile.n - 1))
@@ -411,17 +443,47 @@ class Kernel:
             f"{self.indent}}}",
         ]
         target = self.outputs[memory][2]
-        target[:] = self.inputs[bias][2][:n]
+        offset = self.inputs[bias][2]
+        target[:] = offset[:n]
 
         def step(item, values):
             for i in range(n):
-                target[i] += values[tile.name][i]
+                new = values[tile.name][i]
+                if largest:
+                    target[i] = offset[i] + new if item == 0 else max(target[i], offset[i] + new)
+                else:
+                    target[i] += new
+
+        self.step(step)
+        return True
+
+    def collect(self):
+        """A finish that gathers what items have whole."""
+        r = self.random
+        candidates = [t for t in self.tiles if not t.states and t.n * self.items <= 4096]
+        if not candidates or not self.in_loop:
+            return False
+        tile, all_name = r.pick(*candidates), self.new()
+        n = tile.n * self.items
+        memory = self.output(tile.kind, n)
+        whole = f"!kernel.tile<{n}x{tile.kind}>"
+        self.lines += [
+            f"{self.indent}kernel.finish gather %{tile.name} over {self.items_axis} by ordered : {tile.type()} as "
+            f"%{all_name}: {whole} {{",
+            f"{self.indent}  kernel.write %{all_name}, %{memory} : {whole}, {self.memory_type(memory)}",
+            f"{self.indent}}}",
+        ]
+        target = self.outputs[memory][2]
+
+        def step(item, values):
+            target[item * tile.n : (item + 1) * tile.n] = values[tile.name]
 
         self.step(step)
         return True
 
     def draw(self, count):
         operations = [self.read, self.elementwise, self.cast, self.fold, self.extract, self.rope, self.write]
+        operations += [self.turn, self.collect]
         operations += 2 * [self.gather, self.reduce, self.finish] + 6 * [self.matmul]
         done, tries = 0, 0
         while done < count and tries < 60 * count:

@@ -48,9 +48,8 @@ LogicalResult KernelLowering::lowerExchange(ExchangeOp op) {
 
 //===-- Barriers -------------------------------------------------------------------===//
 
-/// Only in warps that send afterwards, or with a barrier of the consumers behind it: peers may be done with
-/// this round, and say so, before a warp that nobody waits for has looked, and it would then wait for the
-/// next one.
+/// Threads for which nobody waits before this round ends must not look: peers may be done with it, and say
+/// so, before they have, and they would then wait for the next one. So only warps that send do, together.
 void KernelLowering::waitForPeersToFinish(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
   if (e.empty < 0)
@@ -147,6 +146,8 @@ void KernelLowering::pushBlocks(ExchangeOp op) {
              [&] { b.create<simt::MbarrierExpectOp>(barrier, b.i32((e.workers - first) * e.blockBytes())); });
   auto send = [&] {
     waitForPeersToFinish(op);
+    if (async && e.empty >= 0)
+      b.create<simt::SyncWarpOp>(); // a lane without a word of its own looks in time too
     Values targets, barriers;
     for (int64_t x = first; x < e.workers; ++x) {
       targets.push_back(x || async ? peerAddress(op, place, b.i32(x)) : place);
