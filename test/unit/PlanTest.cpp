@@ -218,7 +218,7 @@ TEST_CASE("plans that are no text of a plan") {
   CHECK(parseError("graph a\nop linear(%y): gather = pusch") ==
         "p.plan:2:25: error: unknown algorithm 'pusch'; did you mean 'push'?");
   CHECK(parseError("graph a\nop linear(%y): gather = ordered") ==
-        "p.plan:2:25: error: unknown algorithm 'ordered'; known are push, butterfly, bulk");
+        "p.plan:2:25: error: unknown algorithm 'ordered'; known are push, butterfly, bulk, async");
   CHECK(parseError("graph a\nop linear(%y): finnish = ordered") ==
         "p.plan:2:16: error: unknown key 'finnish'; did you mean 'finish'?");
   CHECK(parseError("graph a\nop linear(%y): split = 2") ==
