@@ -84,8 +84,10 @@ void KernelLayout::placeExchange(FuncOp func, ExchangeOp op) {
   e.rounds = e.workers == 1 ? 0 : butterfly ? llvm::Log2_64(e.workers) : 1;
   for (int64_t r = 0; r < e.rounds; ++r)
     e.full.push_back(newBarrier(arrivals(op, e, func.consumerWarps(), r)));
-  if (e.workers > 1)
+  if (e.workers > 1) {
     e.empty = emptyBarrier(op, e.workers);
+    copiesToPeers |= op.getAlgorithm() == Algorithm::Bulk;
+  }
   exchanges[op] = e;
 }
 

@@ -108,6 +108,7 @@ public:
   int64_t scratch = 0;               ///< 1 KB of the operation at hand
   int64_t flag = 0;                  ///< 4 bytes: what one thread tells the others
   int64_t ring = 0;
+  bool copiesToPeers = false; ///< an exchange goes by bulk copies, which read this CTA's memory
 
   int64_t tile(mlir::Value value) const { return tiles.lookup(value); }
   const ExchangeBuffers &exchange(ExchangeOp op) const { return exchanges.find(op)->second; }

@@ -152,7 +152,10 @@ static LogicalResult lowerSyncWarp(SyncWarpOp op, SyncWarpOp::Adaptor, Rewriter 
 
 static LogicalResult lowerClusterArrive(ClusterArriveOp op, ClusterArriveOp::Adaptor, Rewriter &rewriter,
                                         const Types &) {
-  rewriter.replaceOpWithNewOp<NVVM::ClusterArriveOp>(op, rewriter.getUnitAttr());
+  if (op.getRelaxed())
+    rewriter.replaceOpWithNewOp<NVVM::ClusterArriveRelaxedOp>(op, rewriter.getUnitAttr());
+  else
+    rewriter.replaceOpWithNewOp<NVVM::ClusterArriveOp>(op, rewriter.getUnitAttr());
   return success();
 }
 

@@ -192,7 +192,9 @@ def Simt_FenceMbarrierInitOp : Simt_Sync<"fence_mbarrier_init",
 def Simt_BarrierOp : Simt_Sync<"barrier", "bar.sync of `threads` threads at named barrier `id`",
   (ins I32Attr:$id, I32Attr:$threads), "$id `,` $threads attr-dict">;
 def Simt_SyncWarpOp : Simt_Sync<"syncwarp", "bar.warp.sync of all 32 lanes">;
-def Simt_ClusterArriveOp : Simt_Sync<"cluster_arrive", "barrier.cluster.arrive.release.aligned">;
+def Simt_ClusterArriveOp : Simt_Sync<"cluster_arrive",
+  "barrier.cluster.arrive.release.aligned; `relaxed`: orders nothing, enough behind a fence_mbarrier_init",
+  (ins UnitAttr:$relaxed), "(`relaxed` $relaxed^)? attr-dict">;
 def Simt_ClusterWaitOp : Simt_Sync<"cluster_wait", "barrier.cluster.wait.acquire.aligned">;
 def Simt_GridWaitOp : Simt_Sync<"grid_wait", "griddepcontrol.wait">;
 def Simt_GridLaunchOp : Simt_Sync<"grid_launch", "griddepcontrol.launch_dependents">;

@@ -31,7 +31,7 @@ void cfc_emu_fence_proxy_async(CfcFiber *, uint32_t location);
 void cfc_emu_fence_mbarrier_init(CfcFiber *, uint32_t location);
 void cfc_emu_barrier(CfcFiber *, uint32_t id, uint32_t threads, uint32_t location);
 void cfc_emu_syncwarp(CfcFiber *, uint32_t location);
-void cfc_emu_cluster_arrive(CfcFiber *, uint32_t location);
+void cfc_emu_cluster_arrive(CfcFiber *, uint32_t relaxed, uint32_t location);
 void cfc_emu_cluster_wait(CfcFiber *, uint32_t location);
 void cfc_emu_grid_wait(CfcFiber *, uint32_t location);
 // Accesses of the launch so far.

@@ -300,7 +300,9 @@ LogicalResult KernelLowering::lowerOp(Operation *current) {
         return replaceByCall("barrier", {constant(barrier.getId()), constant(barrier.getThreads())});
       })
       .Case([&](simt::SyncWarpOp) { return replaceByCall("syncwarp"); })
-      .Case([&](simt::ClusterArriveOp) { return replaceByCall("cluster_arrive"); })
+      .Case([&](simt::ClusterArriveOp arrive) {
+        return replaceByCall("cluster_arrive", {constant(arrive.getRelaxed())});
+      })
       .Case([&](simt::ClusterWaitOp) { return replaceByCall("cluster_wait"); })
       .Case([&](simt::GridWaitOp) { return replaceByCall("grid_wait"); })
       .Case([&](simt::GlobalTimerOp) { return replace(call("global_timer", b.getI64Type(), {})); })

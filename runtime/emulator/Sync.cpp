@@ -105,15 +105,17 @@ void cfc_emu_barrier(Fiber *fiber, uint32_t id, uint32_t threads, uint32_t locat
   barrier.waiters.clear();
 }
 
-void cfc_emu_cluster_arrive(Fiber *fiber, uint32_t location) {
+void cfc_emu_cluster_arrive(Fiber *fiber, uint32_t relaxed, uint32_t location) {
   Launch &launch = *fiber->launch;
   Cluster &cluster = *fiber->cta->cluster;
   if (fiber->atCluster != Fiber::Idle)
     launch.fail(fiber, FindingKind::Usage, location, "second cluster_arrive without a cluster_wait");
   fiber->atCluster = Fiber::Arrived;
-  launch.release(fiber, cluster.current, Scope::Cluster);
-  for (Mbarrier &barrier : fiber->cta->barriers)
-    barrier.visibleToPeers |= initialised(barrier, *fiber);
+  if (!relaxed) {
+    launch.release(fiber, cluster.current, Scope::Cluster);
+    for (Mbarrier &barrier : fiber->cta->barriers)
+      barrier.visibleToPeers |= initialised(barrier, *fiber);
+  }
   if (++cluster.arrived == cluster.liveThreads)
     launch.completeClusterBarrier(cluster);
 }

@@ -67,10 +67,10 @@ LogicalResult KernelLowering::run() {
   if (failed(result))
     return failure();
   mark("end");
-  // No CTA leaves while a peer may still write to it.
   b.loc = func.getLoc();
-  if (func.clusterSize() > 1) {
-    b.create<simt::ClusterArriveOp>();
+  // A CTA has waited for all that peers send it, so it may leave, unless its own copies may still be read.
+  if (layout.copiesToPeers) {
+    b.create<simt::ClusterArriveOp>(/*relaxed=*/true);
     b.create<simt::ClusterWaitOp>();
   }
   b.create<simt::ReturnOp>();
@@ -121,15 +121,14 @@ void KernelLowering::initBarriers() {
     b.create<simt::FenceMbarrierInitOp>();
   });
   b.create<simt::BarrierOp>(0, target.getThreads());
-  if (func.clusterSize() > 1)
-    b.create<simt::ClusterArriveOp>();
+  if (!layout.exchangeBarriers().empty())
+    b.create<simt::ClusterArriveOp>(/*relaxed=*/true);
 }
 
 /// Peers have started and initialised their barriers. The producer touches none of theirs: it waits when it
 /// is done.
 void KernelLowering::waitForPeersToStart() {
-  bool any = layout.stages || !layout.exchangeBarriers().empty();
-  if (any && func.clusterSize() > 1)
+  if (!layout.exchangeBarriers().empty())
     b.create<simt::ClusterWaitOp>();
 }
 
