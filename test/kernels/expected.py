@@ -3,8 +3,10 @@
 
     expected.py make NAME DIR              writes DIR/in/*.npy and DIR/expected/*.npy
     expected.py compare NAME DIR           compares DIR/out with what it should be; exit 1 where they differ
-    expected.py run FILE.mlir DIR [SEED]…  does all of it with `cfc run --device=emu`, once for each seed (0)
-    expected.py all DEVICE DIR [SEED]…     the same for every kernel in templates/kernels, on emu or gpu; tells all that fail
+    expected.py run FILE.mlir DIR [SEED]…  does all of it with `cfc run`, once for each seed (0)
+    expected.py all DIR [SEED]…            the same for every kernel in templates/kernels; tells all that fail
+
+    --device=emu|gpu   where `run` and `all` run (emu)
 
 The function named after a file gives its inputs, and its outputs with the difference that is allowed: 0 where all
 sums are exact, else a part of the output's root of mean square that leaves room for the rounding of its types.
@@ -178,17 +180,22 @@ def run_seeds(name, folder, seeds, device):
 
 
 def main(arguments):
-    if len(arguments) < 3 or arguments[0] not in ("make", "compare", "run", "all"):
+    device = next((a.split("=", 1)[1] for a in arguments if a.startswith("--device=")), "emu")
+    arguments = [a for a in arguments if not a.startswith("--device=")]
+    least = {"make": 3, "compare": 3, "run": 3, "all": 2}
+    if not arguments or len(arguments) < least.get(arguments[0], 99):
         sys.exit(__doc__)
-    verb, name, folder = arguments[:3]
+    verb = arguments[0]
     if verb == "all":
+        folder, seeds = arguments[1], arguments[2:]
         here = os.path.dirname(os.path.abspath(__file__))
         kernels = sorted(glob.glob(os.path.join(here, "..", "..", "templates", "kernels", "*.mlir")))
-        failed = [k for k in kernels if not run_seeds(k, folder, arguments[3:], name)]
+        failed = [k for k in kernels if not run_seeds(k, folder, seeds, device)]
         print(f"{len(kernels) - len(failed)} of {len(kernels)} kernels give what is expected")
         return 1 if failed else 0
+    name, folder = arguments[1:3]
     if verb == "run":
-        return 0 if run_seeds(name, folder, arguments[3:], "emu") else 1
+        return 0 if run_seeds(name, folder, arguments[3:], device) else 1
     inputs, outputs = case_of(name)(Random(1))
     if verb == "make":
         write_arrays(os.path.join(folder, "in"), inputs)

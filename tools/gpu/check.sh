@@ -10,6 +10,7 @@ Checks compiled attention blocks at full size on this machine's GPU (Hopper). Ne
 with torch and transformers, and compute-sanitizer for the step memcheck; nothing is built or installed.
 
 Steps (all by default):
+  kernels       templates/kernels give what a script computes in double precision
   verify        cfc verify of every block, in f16 and bf16, at lengths from 0 to 16384
   plans         cfc verify of cluster sizes 1 to 16 and of random plans
   bits          the same bits for all these plans, at every length, run after run
@@ -45,7 +46,7 @@ plans=30
 seconds=60
 parallel=$(nproc)
 lengths=0,1,5,127,128,129,1000,4096,16384
-all_steps=(verify torch bits transformers graph edges pack variants pdl streams memcheck plans)
+all_steps=(kernels verify torch bits transformers graph edges pack variants pdl streams memcheck plans)
 steps=()
 
 for argument in "$@"; do
@@ -60,7 +61,7 @@ for argument in "$@"; do
     --jobs=?*) parallel=${argument#*=} ;;
     --seconds=*[!0-9]* | --seconds=0) fail 2 "'$argument': a number is needed" ;;
     --seconds=?*) seconds=${argument#*=} ;;
-    verify | plans | bits | torch | transformers | graph | edges | pack | variants | pdl | streams | memcheck) steps+=("$argument") ;;
+    kernels | verify | plans | bits | torch | transformers | graph | edges | pack | variants | pdl | streams | memcheck) steps+=("$argument") ;;
     -*) fail 2 "unknown option '$argument'; try --help" ;;
     *) fail 2 "unknown step '$argument'; try --help" ;;
   esac
@@ -113,6 +114,15 @@ python_step() { # STEP SCRIPT ARGUMENT...
   local step=$1 script=$2
   shift 2
   start "$step/all" 600 "$python" -u "$here/$script" --cfc="$cfc" --library="$library" --work="$out/$step" "$@"
+}
+
+start_kernels() {
+  local kernel name
+  for kernel in "$root"/templates/kernels/*.mlir; do
+    name=$(basename -- "$kernel" .mlir)
+    start "kernels/$name" 300 env PATH="$(dirname -- "$cfc"):$PATH" "$python" "$root/test/kernels/expected.py" run \
+      "$kernel" "$out/kernels/$name" --device=gpu 0 1 2
+  done
 }
 
 start_verify() {
@@ -172,6 +182,7 @@ start_pack() {
 
 start_step() {
   case "$1" in
+    kernels) start_kernels ;;
     verify) start_verify ;;
     plans) start_plans ;;
     memcheck) start_memcheck ;;
