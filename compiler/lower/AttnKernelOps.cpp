@@ -23,6 +23,8 @@ static Algorithm algorithmOf(Exchange exchange) {
     return Algorithm::Bulk;
   case Exchange::Async:
     return Algorithm::Async;
+  case Exchange::Scatter:
+    return Algorithm::Scatter;
   case Exchange::Ordered:
     return Algorithm::Ordered;
   case Exchange::Atomic:

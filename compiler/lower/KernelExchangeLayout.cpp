@@ -27,7 +27,7 @@ static void describeBlock(FuncOp func, ExchangeOp op, ExchangeBuffers &e) {
   int64_t bytes = localElements(func, from) * from.getElementBytes();
   e.rowBytes = bytes;
   e.slot = bytes;
-  if (op.getKind() == ExchangeKind::ReduceScatter)
+  if (op.merges() && op.sendsParts())
     e.rowBytes = e.peerOffset = bytes / e.workers;
   if (op.merges())
     e.slot = llvm::alignTo(e.rowBytes, 16);
@@ -81,7 +81,9 @@ void KernelLayout::placeExchange(FuncOp func, ExchangeOp op) {
   e.workers = func.axis(op.getAxis()).getSize();
   describeBlock(func, op, e);
   bool butterfly = op.getAlgorithm() == Algorithm::Butterfly;
-  e.rounds = e.workers == 1 ? 0 : butterfly ? llvm::Log2_64(e.workers) : 1;
+  e.rounds = butterfly ? llvm::Log2_64(e.workers) : op.getAlgorithm() == Algorithm::Scatter ? 2 : 1;
+  if (e.workers == 1)
+    e.rounds = 0;
   for (int64_t r = 0; r < e.rounds; ++r)
     e.full.push_back(newBarrier(arrivals(op, e, func.consumerWarps(), r)));
   if (e.workers > 1) {

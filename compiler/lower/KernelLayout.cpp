@@ -137,7 +137,7 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
   };
   auto hasBarrier = [&](Operation *op) {
     if (auto exchange = dyn_cast<ExchangeOp>(op))
-      return exchanges[op].workers > 1 && exchange.merges();
+      return exchanges[op].workers > 1 && exchange.merges() && exchange.getAlgorithm() != Algorithm::Scatter;
     return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp>(op);
   };
   auto readUntil = [&](Operation *user, Value tile) {

@@ -96,12 +96,16 @@ static std::string checkColumns(const KernelShape &shape, int64_t part, LinearOp
                          "as many blocks of "
                          "16 columns each, and part must divide {3}",
                          opLabel(op), size.columns, part, slots);
+  if (plan.reduce == Exchange::Scatter)
+    return checkDivides(size.rows, part, op);
   return checkUnit(size.rows * 4, op, plan.reduce);
 }
 
 std::string cfc::checkSplit(const KernelShape &shape, const KernelPlan &kernel, Operation *op,
                             const OpPlan &plan) {
   int64_t part = kernel.part;
+  if (isa<AttentionOp>(op) && plan.reduce == Exchange::Scatter)
+    return opLabel(op) + " cannot reduce by scatter: that merges sums, and an attention's are softmaxes";
   if (auto attention = dyn_cast<AttentionOp>(op))
     return checkUnit(softmaxBytes(attention), op, plan.reduce);
   auto linear = dyn_cast<LinearOp>(op);
@@ -164,8 +168,8 @@ int64_t cfc::estimateShared(const KernelShape &shape, const KernelChoice &choice
   };
   auto exchange = [&](int64_t payload, Exchange algorithm, bool reduces) {
     bytes += payload + (algorithm == Exchange::Bulk ? payload / (reduces ? 1 : part) : 0);
-    if (reduces)
-      bytes += part * payload;
+    if (reduces) // what comes from all workers; by scatter only the part that this one merges
+      bytes += algorithm == Exchange::Scatter ? payload : part * payload;
   };
   for (auto [op, plan] : llvm::zip_equal(shape.getOps(), choice.ops)) {
     if (auto norm = dyn_cast<RmsNormOp>(op)) {
@@ -233,6 +237,10 @@ struct Grid {
   }
   double exchange(Exchange algorithm, double bytes) const {
     double rounds = algorithm == Exchange::Butterfly ? std::max(0, int(llvm::Log2_64(plan.part)) - 1) : 0;
+    if (algorithm == Exchange::Scatter) { // twice a part to each peer instead of all
+      rounds = 1;
+      bytes *= 2.0 / plan.part;
+    }
     double remote = (plan.part - 1) * bytes / 37e9 * 1e6; // 21 bytes a cycle from each SM
     return waves * (machine.exchangeUs + rounds * machine.roundUs + remote);
   }

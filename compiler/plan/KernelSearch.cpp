@@ -112,12 +112,15 @@ bool KernelSearch::optionsOf(Operation *op, const KernelPlan &kernel, SmallVecto
   const OpPlan *fixed = givenOps[llvm::find(shape->getOps(), op) - shape->getOps().begin()];
   OpPlan plan;
   plan.kernel = index;
-  auto algorithms = [&](bool arises, Exchange chosen) -> SmallVector<Exchange> {
+  auto algorithms = [&](bool arises, Exchange chosen, bool sums = false) -> SmallVector<Exchange> {
     if (!arises)
       return {Exchange::Unset};
     if (chosen != Exchange::Unset)
       return {chosen};
-    return {Exchange::Push, Exchange::Butterfly, Exchange::Bulk, Exchange::Async};
+    SmallVector<Exchange> all = {Exchange::Push, Exchange::Butterfly, Exchange::Bulk, Exchange::Async};
+    if (sums)
+      all.push_back(Exchange::Scatter);
+    return all;
   };
   SmallVector<Split> splits = {Split::Unset};
   if (hasSplit(*shape, op)) {
@@ -140,8 +143,8 @@ bool KernelSearch::optionsOf(Operation *op, const KernelPlan &kernel, SmallVecto
   std::string first; // reason against the first choice
   for (Split split : splits)
     for (Exchange gather : algorithms(hasGather(*shape, op, split), fixed ? fixed->gather : Exchange::Unset))
-      for (Exchange reduce :
-           algorithms(hasReduce(*shape, op, split), fixed ? fixed->reduce : Exchange::Unset))
+      for (Exchange reduce : algorithms(hasReduce(*shape, op, split), fixed ? fixed->reduce : Exchange::Unset,
+                                        isa<LinearOp>(op)))
         for (Exchange finish : finishes) {
           plan.split = split, plan.gather = gather, plan.reduce = reduce, plan.finish = finish;
           std::string why = checkSplit(*shape, kernel, op, plan);

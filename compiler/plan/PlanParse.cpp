@@ -164,7 +164,7 @@ bool PlanParser::opLine(Plan &plan, StringRef rest) {
     if (key == "gather")
       return exchange(value, {"push", "butterfly", "bulk", "async"}, op.gather);
     if (key == "reduce")
-      return exchange(value, {"push", "butterfly", "bulk", "async"}, op.reduce);
+      return exchange(value, {"push", "butterfly", "bulk", "async", "scatter"}, op.reduce);
     if (key == "finish")
       return exchange(value, {"ordered", "atomic"}, op.finish);
     return unknown(key, "key", kOpKeys);

@@ -79,8 +79,16 @@ static int64_t runBytes(ExchangeOp op, FuncOp func, StateAttr state) {
   for (StateAttr s : from.getStates())
     if (!s.isPartial() && op.getKind() != ExchangeKind::AllToAll)
       bytes /= func.axis(s.getAxis().getValue()).getSize();
-  return op.getKind() == ExchangeKind::Reduce || op.getKind() == ExchangeKind::Gather ? bytes
-                                                                                      : bytes / workers;
+  return op.sendsParts() ? bytes / workers : bytes;
+}
+
+/// Whether what a worker holds can be cut into a part for each worker of the axis.
+static bool splitsEvenly(ExchangeOp op, FuncOp func) {
+  int64_t elements = op.getTile().getType().getNumElements();
+  for (StateAttr s : op.getTile().getType().getStates())
+    if (!s.isPartial())
+      elements /= func.axis(s.getAxis().getValue()).getSize();
+  return elements % func.axis(op.getAxis()).getSize() == 0;
 }
 
 static LogicalResult checkAlgorithm(ExchangeOp op, FuncOp func, StateAttr state) {
@@ -98,6 +106,18 @@ static LogicalResult checkAlgorithm(ExchangeOp op, FuncOp func, StateAttr state)
     if (op.getKind() == ExchangeKind::AllToAll)
       return op.emitOpError("goes by push, bulk or async: a butterfly would send every part log2 N times");
     return success();
+  case Algorithm::Scatter: {
+    if (op.getKind() != ExchangeKind::Reduce)
+      return op.emitOpError("goes by push, butterfly, bulk or async: scatter is a way to reduce");
+    TileType from = op.getTile().getType();
+    if (state.getKind() == StateKind::Softmax || !from.getElementType().isF32())
+      return op.emitOpError("merges sums and maxima of f32 by scatter, not ") << from;
+    if (!splitsEvenly(op, func))
+      return op.emitOpError("by scatter merges a part for each of the ")
+             << func.axis(op.getAxis()).getSize() << " workers of `" << op.getAxis()
+             << "`, which does not divide " << from;
+    return success();
+  }
   default:
     return success();
   }
@@ -111,7 +131,7 @@ LogicalResult ExchangeOp::verify() {
     return emitOpError("goes over a cta axis of its kernel; '")
            << getAxis() << "' is none (the grid: kernel.finish)";
   if (getAlgorithm() == Algorithm::Ordered || getAlgorithm() == Algorithm::Atomic)
-    return emitOpError("goes by push, butterfly, bulk or async over a cta axis");
+    return emitOpError("goes by push, butterfly, bulk, async or scatter over a cta axis");
   if ((*this)->getParentOfType<FinishOp>())
     return emitOpError("cannot stand in kernel.finish: CTAs of a cluster finish at different times");
   std::optional<StateAttr> state = stateOver(from.getStates(), getAxis());

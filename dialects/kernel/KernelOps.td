@@ -48,7 +48,8 @@ def Kernel_Algorithm : Kernel_Enum<"Algorithm", "how an exchange is done", [
   I32EnumAttrCase<"Bulk", 2, "bulk">,            // cta: one round of bulk copies
   I32EnumAttrCase<"Ordered", 3, "ordered">,      // grid: partials in the workspace, the last arriver merges
   I32EnumAttrCase<"Atomic", 4, "atomic">,        // grid: atomic sums, the last arriver finishes
-  I32EnumAttrCase<"Async", 5, "async">]>;        // cta: one round of remote stores that count themselves
+  I32EnumAttrCase<"Async", 5, "async">,          // cta: one round of remote stores that count themselves
+  I32EnumAttrCase<"Scatter", 6, "scatter">]>;    // cta: a reduce by async stores in 2 rounds, part by part
 def Kernel_Elementwise : Kernel_Enum<"ElementwiseKind", "elementwise operation", [
   I32EnumAttrCase<"Add", 0, "add">, I32EnumAttrCase<"Mul", 1, "mul">, I32EnumAttrCase<"Max", 2, "max">]>;
 def Kernel_RopeStyle : Kernel_Enum<"RopeStyle", "which elements form a pair", [
@@ -294,9 +295,10 @@ def Kernel_ExchangeOp : Kernel_Op<"exchange", []> {
     | push | remote stores, then an arrival of each warp that stored; 1 round | all |
     | async | the same without fence and arrival: each store counts its bytes at the peer's barrier; runs of 4 bytes or more | all |
     | bulk | a bulk copy for each run of bytes, multiples of 16; 1 round | all |
+    | scatter | 2 rounds of async stores: each worker merges a part, and sends it to all; payloads too large for N of them | reduce of sums and maxima of f32 |
     | butterfly | log2 N rounds with a partner each: doubling, for reduce_scatter halving | reduce, gather(0), reduce_scatter |
 
-    A worker sends P bytes to each peer, or P / N for reduce_scatter and all_to_all. The payload travels in the tile's
+    A worker sends P bytes to each peer, P / N for reduce_scatter and all_to_all, and twice P / N by scatter. The payload travels in the tile's
     element type. Sums have the order of the left-balanced tree over the workers, whatever the algorithm.
   }];
   let arguments = (ins Kernel_ExchangeKindAttr:$kind, Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm);
@@ -306,6 +308,11 @@ def Kernel_ExchangeOp : Kernel_Op<"exchange", []> {
   let extraClassDeclaration = [{
     /// Whether payloads of several workers are merged into one.
     bool merges() { return getKind() == ExchangeKind::Reduce || getKind() == ExchangeKind::ReduceScatter; }
+    /// Whether each worker gets another part of what a worker has.
+    bool sendsParts() {
+      return getKind() == ExchangeKind::ReduceScatter || getKind() == ExchangeKind::AllToAll ||
+             getAlgorithm() == Algorithm::Scatter;
+    }
   }];
 }
 def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldOp">]> {

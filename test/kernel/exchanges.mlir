@@ -216,3 +216,33 @@ kernel.func @fold_kind(%x: memref<64xf32>) axes(item = 4 @grid) plan() {
   }
   kernel.return
 }
+
+// -----
+
+kernel.func @scatter_is_no_gather(%x: memref<64xf32>) axes(part = 4 @cta) plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32, part: split(0)>
+  // expected-error@+1 {{goes by push, butterfly, bulk or async: scatter is a way to reduce}}
+  %g = kernel.exchange gather %t over "part" by scatter : !kernel.tile<64xf32, part: split(0)> -> !kernel.tile<64xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @scatter_of_one(%x: memref<64xf32>) axes(part = 4 @cta) plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32, part: split(0)>
+  %f = kernel.fold add %t : !kernel.tile<64xf32, part: split(0)> -> !kernel.tile<1xf32, part: partial(sum)>
+  // expected-error@+1 {{by scatter merges a part for each of the 4 workers of `part`, which does not divide '!kernel.tile<1xf32, part: partial(sum)>'}}
+  %g = kernel.exchange reduce %f over "part" by scatter : !kernel.tile<1xf32, part: partial(sum)> -> !kernel.tile<1xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @scatter_of_halves(%x: memref<64xf16>, %w: memref<64x64xf16>) axes(part = 4 @cta, warp = 4 @warp) plan() {
+  %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
+  %s = kernel.load %w rows [64] : memref<64x64xf16> -> !kernel.stream<64x64xf16, part: split(1)>
+  %m = kernel.matmul %s, %t slots 4 : !kernel.stream<64x64xf16, part: split(1)>, !kernel.tile<64xf16> -> !kernel.tile<64xf16, part: partial(sum)>
+  // expected-error@+1 {{merges sums and maxima of f32 by scatter, not '!kernel.tile<64xf16, part: partial(sum)>'}}
+  %r = kernel.exchange reduce %m over "part" by scatter : !kernel.tile<64xf16, part: partial(sum)> -> !kernel.tile<64xf16>
+  kernel.return
+}

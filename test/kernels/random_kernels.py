@@ -226,7 +226,10 @@ class Kernel:
             merged = {key: [merge(column) for column in zip(*parts)] for key, parts in groups.items()}
             return merged[()] if set(merged) == {()} else merged
 
-        kind, algorithm = "reduce_scatter" if scatter else "reduce", r.pick(*self.algorithms(run_bytes))
+        algorithms = self.algorithms(run_bytes)
+        if not scatter and a.kind == "f32" and a.n % (parts * self.axes[axis]) == 0:
+            algorithms += 2 * ["scatter"]
+        kind, algorithm = "reduce_scatter" if scatter else "reduce", r.pick(*algorithms)
         self.add(tile, f'kernel.exchange {kind} %{a.name} over "{axis}" by {algorithm} : {a.type()}', value)
         return True
 

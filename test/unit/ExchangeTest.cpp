@@ -124,6 +124,48 @@ static void runSeeds(KernelRun &run, int seeds, const std::function<void(const e
   }
 }
 
+TEST_CASE("a reduce of many elements has one order of sums, whatever the algorithm", "[exchange]") {
+  int n = GENERATE(1, 2, 4, 8, 16), warps = GENERATE(4, 8), rows = GENERATE(48, 1040);
+  std::string algorithm = GENERATE("push", "butterfly", "bulk", "async", "scatter");
+  CAPTURE(n, warps, rows, algorithm);
+  int columns = 16 * n;
+  KernelRun run(fmt::format(R"(
+kernel.func @reduce(%x: memref<3x{0}xf16>, %w: memref<{1}x{0}xf16>, %y: memref<3x{1}xf32>)
+    axes(item = 3 @grid, part = {2} @cta, warp = {3} @warp) plan(ring_stages = 2) {{
+  kernel.for_items %i over item {{
+    %t = kernel.read %x at %i : memref<3x{0}xf16> -> !kernel.tile<{0}xf16>
+    %s = kernel.load %w rows [{1}] : memref<{1}x{0}xf16> -> !kernel.stream<{1}x{0}xf16, part: split(1)>
+    %m = kernel.matmul %s, %t slots {2} : !kernel.stream<{1}x{0}xf16, part: split(1)>, !kernel.tile<{0}xf16> -> !kernel.tile<{1}xf32, part: partial(sum)>
+    %r = kernel.exchange reduce %m over "part" by {4} : !kernel.tile<{1}xf32, part: partial(sum)> -> !kernel.tile<{1}xf32>
+    kernel.write %r, %y at %i : !kernel.tile<{1}xf32>, memref<3x{1}xf32>
+  }}
+  kernel.return
+}})",
+                            columns, rows, n, warps, algorithm));
+  std::vector<double> x(3 * columns), w(rows * columns), want;
+  for (int item = 0; item < 3; ++item)
+    for (int r = 0; r < n; ++r)
+      x[item * columns + 16 * r] = 1 + r * 0.125 + item;
+  for (int row = 0; row < rows; ++row)
+    for (int r = 0; r < n; ++r)
+      w[row * columns + 16 * r] = std::ldexp((row * 7 + r * 13) % 29 - 14, r % 3 * 5 - 10);
+  for (int item = 0; item < 3; ++item)
+    for (int row = 0; row < rows; ++row) {
+      std::vector<float> parts(n);
+      for (int r = 0; r < n; ++r)
+        parts[r] = w[row * columns + 16 * r] * x[item * columns + 16 * r];
+      want.push_back(treeSum(parts));
+    }
+  run.set("x", x);
+  run.set("w", w);
+  runSeeds(run, 3, [&](const emu::Report &report) {
+    REQUIRE(run.get("y") == want);
+    if (algorithm == "scatter") // two parts to each peer, in each of one to three items
+      REQUIRE(report.counters.max(emu::Counter::RemoteStoreBytes) % (2 * (n - 1) * rows / n * 4 + (n == 1)) ==
+              0);
+  });
+}
+
 TEST_CASE("a reduce_scatter gives each rank its rows of the sum, in one order whatever the algorithm",
           "[exchange]") {
   int n = GENERATE(1, 2, 4, 8, 16), warps = GENERATE(4, 8);

@@ -38,7 +38,7 @@ struct Known {
 
 static const std::vector<Known> &knownExchanges() {
   static const std::vector<Known> known = {
-      {"reduce", "cta", {"push", "async", "butterfly", "bulk"}},
+      {"reduce", "cta", {"push", "async", "scatter", "butterfly", "bulk"}},
       {"gather", "cta", {"push", "async", "butterfly", "bulk"}},
       {"reduce_scatter", "cta", {"push", "async", "butterfly", "bulk"}},
       {"all_to_all", "cta", {"push", "async", "bulk"}},

@@ -146,6 +146,8 @@ private:
   llvm::LogicalResult lowerExchange(ExchangeOp op);
   void pushBlocks(ExchangeOp op);
   void bulkBlocks(ExchangeOp op);
+  /// One thread arrives at an mbarrier of this CTA and says that so many bytes will.
+  void expectBytes(int64_t barrier, int64_t bytes);
   void waitForPeersToFinish(ExchangeOp op);
   void tellPeersOfUse(mlir::Block &body, Value more);
   void arriveAtPeer(ExchangeOp op, int64_t barrier, Value x);
@@ -168,7 +170,10 @@ private:
                      Value to);
 
   //===-- LowerExchangeMerge.cpp -------------------------------------------------------===//
+  Values payloads(ExchangeOp op);
   void mergeReceived(ExchangeOp op);
+  void sendMerged(ExchangeOp op);
+  Value mergeWord(ExchangeOp op, llvm::ArrayRef<Value> bases, Value at, mlir::Type word);
   void mergePayloads(ExchangeOp op, llvm::ArrayRef<Value> bases, Value result, int64_t elements);
 
   //===-- LowerFinish.cpp --------------------------------------------------------------===//

@@ -34,6 +34,11 @@ LogicalResult KernelLowering::lowerExchange(ExchangeOp op) {
     waitForPeersToFinish(op);
     bulkBlocks(op);
     break;
+  case Algorithm::Scatter:
+    expectBytes(layout.exchange(op).full[1], layout.exchange(op).workers * layout.exchange(op).blockBytes());
+    pushBlocks(op);
+    sendMerged(op);
+    return success();
   default:
     pushBlocks(op);
   }
@@ -83,6 +88,10 @@ void KernelLowering::arriveAtPeer(ExchangeOp op, int64_t barrier, Value x) {
 void KernelLowering::waitRound(ExchangeOp op, int64_t r) {
   Value barrier = b.offset(shared, layout.exchange(op).full[r]);
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cluster, barrier, b.andI(round, 1));
+}
+
+void KernelLowering::expectBytes(int64_t barrier, int64_t bytes) {
+  b.ifThen(b.eq(tid, 0), [&] { b.create<simt::MbarrierExpectOp>(b.offset(shared, barrier), b.i32(bytes)); });
 }
 
 void KernelLowering::inSenders(const ExchangeBuffers &e, int64_t bytes, function_ref<void()> send,
@@ -138,12 +147,11 @@ void KernelLowering::sendWord(ExchangeOp op, Value i, int64_t first, ArrayRef<Va
 /// Each word goes to all peers; where nothing is merged also to its place here.
 void KernelLowering::pushBlocks(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
-  bool async = op.getAlgorithm() == Algorithm::Async;
+  bool async = op.getAlgorithm() == Algorithm::Async || op.getAlgorithm() == Algorithm::Scatter;
   int64_t first = op.merges() ? 1 : 0;
   Value place = placeOfBlock(op), barrier = b.offset(shared, e.full[0]);
   if (async)
-    b.ifThen(b.eq(tid, 0),
-             [&] { b.create<simt::MbarrierExpectOp>(barrier, b.i32((e.workers - first) * e.blockBytes())); });
+    expectBytes(e.full[0], (e.workers - first) * e.blockBytes());
   auto send = [&] {
     waitForPeersToFinish(op);
     if (async && e.empty >= 0)
@@ -194,8 +202,7 @@ void KernelLowering::bulkBlocks(ExchangeOp op) {
     }
   b.create<simt::FenceProxyAsyncOp>();
   sync();
-  b.ifThen(b.eq(tid, 0),
-           [&] { b.create<simt::MbarrierExpectOp>(barrier, b.i32((e.workers - 1) * e.blockBytes())); });
+  expectBytes(e.full[0], (e.workers - 1) * e.blockBytes());
   int64_t runs = e.targetStride == e.rowBytes ? 1 : e.rows, bytes = e.blockBytes() / runs;
   forEach((e.workers - 1) * runs, [&](Value i) {
     Value x = b.add(b.div(i, runs), 1), row = b.rem(i, runs), target = b.mul(row, e.targetStride);

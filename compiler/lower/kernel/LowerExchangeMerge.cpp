@@ -9,9 +9,9 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-/// The peers' payloads from the receive buffer; this CTA's own is still in its tile, unless bulk copies read
-/// it from the receive buffer.
-void KernelLowering::mergeReceived(ExchangeOp op) {
+/// The peers' payloads in the receive buffer, in the order of workers; this CTA's own is still in its tile,
+/// unless bulk copies read it from the receive buffer.
+KernelLowering::Values KernelLowering::payloads(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
   Value me = coordinate(op.getAxis());
   Value own = b.add(b.i32(layout.tile(op.getTile())), b.mul(me, e.peerOffset));
@@ -22,7 +22,42 @@ void KernelLowering::mergeReceived(ExchangeOp op) {
       at = b.select(b.eq(me, w), own, at);
     bases.push_back(b.offset(shared, at));
   }
-  mergePayloads(op, bases, bufferOf(op.getResult()), localElements(func, op.getResult().getType()));
+  return bases;
+}
+
+void KernelLowering::mergeReceived(ExchangeOp op) {
+  mergePayloads(op, payloads(op), bufferOf(op.getResult()), localElements(func, op.getResult().getType()));
+}
+
+/// One word of f32, `at` bytes behind each of `bases`.
+Value KernelLowering::mergeWord(ExchangeOp op, ArrayRef<Value> bases, Value at, Type word) {
+  bool max = stateOver(op.getTile().getType().getStates(), op.getAxis())->getKind() == StateKind::Max;
+  return mergeTree<Value>(
+      bases.size(), [&](int64_t w) { return b.load(word, b.offset(bases[w], at)); },
+      [&](Value x, Value y) { return max ? b.fmax(x, y) : b.fadd(x, y); });
+}
+
+/// The second round of a scatter: each word of this CTA's part goes to all, itself included, as soon as it is
+/// merged.
+void KernelLowering::sendMerged(ExchangeOp op) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  Value place = b.offset(bufferOf(op.getResult()), b.mul(coordinate(op.getAxis()), e.blockBytes()));
+  Type type = wordType(b, e.word);
+  Type word = e.word == 4 ? Type(b.getF32Type()) : Type(VectorType::get({e.word / 4}, b.getF32Type()));
+  auto send = [&] {
+    Values bases = payloads(op), targets, barriers;
+    for (int64_t x = 0; x < e.workers; ++x) {
+      targets.push_back(peerAddress(op, place, b.i32(x)));
+      barriers.push_back(peerAddress(op, b.offset(shared, e.full[1]), b.i32(x)));
+    }
+    forEach(e.blockBytes() / e.word, [&](Value i) {
+      Value at = b.mul(i, e.word), merged = b.bitcast(type, mergeWord(op, bases, at, word));
+      for (auto [target, barrier] : llvm::zip_equal(targets, barriers))
+        b.create<simt::StoreAsyncOp>(merged, b.offset(target, at), barrier);
+    });
+  };
+  inSenders(e, e.blockBytes(), send, nullptr);
+  waitRound(op, 1);
 }
 
 /// Merges `elements` elements at each of `bases`, in the order of their workers, into `result`.
@@ -41,21 +76,20 @@ void KernelLowering::mergePayloads(ExchangeOp op, ArrayRef<Value> bases, Value r
     });
     return;
   }
-  auto merge = [&](Value x, Value y) { return kind == StateKind::Max ? b.fmax(x, y) : b.fadd(x, y); };
   Type element = type.getElementType();
   if (element.isF32()) { // as many at a time as one load moves
     int64_t width = wordFor(elements * 4) / 4;
     Type word = width == 1 ? element : Type(VectorType::get({width}, element));
     forEach(elements / width, [&](Value i) {
       Value at = b.mul(i, 4 * width);
-      auto leaf = [&](int64_t w) { return b.load(word, b.offset(bases[w], at)); };
-      b.store(mergeTree<Value>(n, leaf, merge), b.offset(result, at));
+      b.store(mergeWord(op, bases, at, word), b.offset(result, at));
     });
     return;
   }
   forEach(elements, [&](Value i) {
     Value at = b.mul(i, type.getElementBytes());
     auto leaf = [&](int64_t w) { return b.toF32(b.load(element, b.offset(bases[w], at))); };
+    auto merge = [&](Value x, Value y) { return kind == StateKind::Max ? b.fmax(x, y) : b.fadd(x, y); };
     b.store(b.fromF32(mergeTree<Value>(n, leaf, merge), element), b.offset(result, at));
   });
 }
