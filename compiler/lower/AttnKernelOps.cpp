@@ -147,6 +147,7 @@ void KernelWriter::writeFinishing(attn::LinearOp op) {
     MemoryMap::Finish place = map.finishOf(result);
     auto finish = FinishOp::create(body, op.getLoc(), product, axis, algorithmOf(planOf(plan, op).finish),
                                    place.counters, place.partials);
+    finish.setPieces(finishPieces(rows, kernelPlan, planOf(plan, op).finish));
     Block *block = &finish.getBody().emplaceBlock();
     Value sum = block->addArgument(tile({rows}, f32, {split}), op.getLoc());
     OpBuilder inside = OpBuilder::atBlockEnd(block);

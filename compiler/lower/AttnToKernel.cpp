@@ -115,7 +115,8 @@ void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const Ke
       continue;
     for (Value result : linear.getResults()) {
       Finish &place = finishes[result];
-      place.counters = allocate(4 * kernel.part, 16);
+      place.counters =
+          allocate(4 * kernel.part * finishPieces(rowsOf(result), kernel, planOf(plan, op).finish), 16);
       if (planOf(plan, op).finish == Exchange::Atomic)
         place.partials = allocate(4 * rowsOf(result), 256);
     }

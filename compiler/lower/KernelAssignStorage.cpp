@@ -83,7 +83,7 @@ LogicalResult KernelAssignStoragePass::assignWorkspace() {
   module.walk([&](FinishOp op) { finishes.push_back(op); });
   for (FinishOp op : finishes) {
     auto func = op->getParentOfType<FuncOp>();
-    op.setCounters(allocate(4 * func.clusterSize()));
+    op.setCounters(allocate(4 * func.clusterSize() * op.getPieces()));
     if (op.getAlgorithm() == Algorithm::Atomic)
       op.setPartials(allocate(4 * op.getTile().getType().getNumElements()));
   }
@@ -166,7 +166,7 @@ static LogicalResult checkPlace(FuncOp func, BlockArgument arg, Workspace worksp
 
 static LogicalResult checkFinish(FinishOp op, Workspace workspace) {
   auto func = op->getParentOfType<FuncOp>();
-  int64_t partials = op.partialBytes(), counters = 4 * func.clusterSize();
+  int64_t partials = op.partialBytes(), counters = 4 * func.clusterSize() * op.getPieces();
   int64_t end = op.getAlgorithm() == Algorithm::Atomic ? workspace.zero : workspace.bytes;
   int64_t firstCounter = op.getCounters(), firstPartial = op.getPartials();
   if (firstCounter < 0 || firstCounter % 4 || firstCounter > workspace.zero - counters || firstPartial < 0 ||

@@ -22,6 +22,12 @@ int64_t cfc::kernel::localElements(FuncOp func, ArrayRef<int64_t> shape, ArrayRe
   return n;
 }
 
+int64_t cfc::kernel::consumerSets(FuncOp func) { return func.consumerWarps() / kSetWarps; }
+
+int64_t cfc::kernel::attendSets(FuncOp func, KvStreamType type) {
+  return llvm::bit_floor(uint64_t(std::min(consumerSets(func), localGroups(func, type))));
+}
+
 int64_t cfc::kernel::localGroups(FuncOp func, KvStreamType type) {
   int64_t groups = kGroups;
   for (StateAttr s : type.getStates())
@@ -72,11 +78,12 @@ FailureOr<MatmulTiling> cfc::kernel::tilingOf(LoadOp load, int64_t slots) {
   t.blocks = llvm::divideCeil(columns, 16);
   t.slotBlocks = llvm::divideCeil(allBlocks, slots);
   t.slots = llvm::divideCeil(t.blocks, t.slotBlocks);
-  t.tileRows = 16 * func.consumerWarps();
+  t.tileRows = kSetRows;
   t.packed = isPacked(load);
   t.boxRows = chooseBoxRows(load, rows, t.tileRows, t.packed);
   int64_t tileColumns = func.planValue("tile_columns", 0);
-  int64_t wanted = std::max<int64_t>(1, (tileColumns ? tileColumns : 128) / 16);
+  // An even number of blocks: those of a slot are taken in two chains.
+  int64_t wanted = llvm::alignTo(std::max<int64_t>(1, (tileColumns ? tileColumns : 128) / 16), 2);
   t.tileBlocks = std::min(wanted, t.blocks);
   if (t.boxRows)
     t.tileBlocks = llvm::alignTo(t.tileBlocks, 4);
@@ -90,14 +97,20 @@ int64_t KernelLayout::allocate(int64_t bytes) {
   return at;
 }
 
+/// States of all groups take at most this much of a CTA that has its SM to itself.
+static constexpr int64_t kTogetherBytes = 32 * 1024;
+
 void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   TileType state = op.getResult().getType();
   int64_t bytes = state.getNumElements() * 4;
   AttendBuffers a;
-  a.levels = llvm::Log2_64(localGroups(func, op.getKv().getType())) + 1;
-  a.lanes = allocate(2 * kLanes * bytes);
-  a.stack = allocate(a.levels * bytes);
-  tiles[op.getResult()] = a.stack + (a.levels - 1) * bytes;
+  a.sets = attendSets(func, op.getKv().getType());
+  a.levels = llvm::Log2_64(localGroups(func, op.getKv().getType()) / a.sets) + 1;
+  int64_t all = localGroups(func, op.getKv().getType()) * kLanes * bytes;
+  a.together = all <= kTogetherBytes && func.planValue("ctas_per_sm", 1) == 1;
+  a.lanes = allocate(a.together ? all : a.sets * kLanes * bytes);
+  a.stack = allocate(a.together ? 0 : a.sets * a.levels * bytes);
+  tiles[op.getResult()] = a.sets > 1 || a.together ? allocate(bytes) : a.stack + (a.levels - 1) * bytes;
   attends[op] = a;
 }
 
@@ -156,6 +169,9 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
   auto isAlias = [&](ExchangeOp op) { return exchanges[op].workers == 1; };
   auto add = [&](Value value, int64_t first) {
     auto type = dyn_cast<TileType>(value.getType());
+    auto finish = dyn_cast<FinishOp>(value.getParentRegion()->getParentOp());
+    if (finish && isStreamed(finish))
+      return; // stays in registers
     if (type && rootOf(value, isAlias) == value && !tiles.contains(value))
       local[value] = {value, localElements(func, type) * type.getElementBytes(), first, first};
   };
@@ -239,6 +255,20 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
             << type
             << ": each CTA takes multiples of 8 rows and of 64 columns, and stacked weights have all rows";
       }
+      FinishOp finish = streamedFinish(matmul);
+      auto users = matmul->getUsers();
+      auto any = llvm::find_if(users, [](Operation *user) {
+        auto f = dyn_cast<FinishOp>(user);
+        return f && f.getPieces() > 1;
+      });
+      if (succeeded(t) && any != users.end() &&
+          (!finish || t->rows % (kSetRows * consumerSets(func) * cast<FinishOp>(*any).getPieces()))) {
+        failedTiling = true;
+        any->emitOpError("cannot take ")
+            << t->rows << " rows a CTA in " << cast<FinishOp>(*any).getPieces()
+            << " pieces: each has a multiple of " << kSetRows * consumerSets(func)
+            << ", and its body works on elements";
+      }
       if (succeeded(t))
         slotBytes = std::max(slotBytes, t->tileBytes());
     }
@@ -265,6 +295,9 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.stages = streams ? func.planValue("ring_stages", 4) : 0;
   if (streams && (layout.stages < 2 || layout.stages > 64))
     return func.emitOpError("has a ring of ") << layout.stages << " stages; 2 to 64 are possible";
+  if (streams && layout.stages % consumerSets(func))
+    return func.emitOpError("has a ring of ") << layout.stages << " stages for " << consumerSets(func)
+                                              << " sets of 4 consumer warps; each takes as many";
   layout.full = layout.sharedBytes;
   layout.empty = layout.full + 8 * layout.stages;
   layout.sharedBytes = layout.empty + 8 * layout.stages;
@@ -272,10 +305,53 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.flag = layout.allocate(16);
   layout.sharedBytes = llvm::alignTo(layout.sharedBytes, 16);
   layout.scratch = layout.allocate(1024);
+  layout.zeros = layout.allocate(streams ? kZeroBytes : 0);
   layout.placeTiles(func);
   if (failed(layout.placeRing(func)))
     return failure();
   return layout;
+}
+
+//===-- Streamed sums -----------------------------------------------------------===//
+
+/// Whether a finish's body maps elements of the sum to elements of memory, four at a time.
+static bool isPointwise(FinishOp op) {
+  auto type = cast<TileType>(op.getBody().getArgument(0).getType());
+  auto isLike = [&](Value tile) {
+    auto other = cast<TileType>(tile.getType());
+    return other.getShape() == type.getShape() && other.getStates() == type.getStates() &&
+           tile.getParentRegion() == &op.getBody();
+  };
+  auto inMemory = [&](Value memory, Value item) {
+    return !item && cast<MemRefType>(memory.getType()).getNumElements() == type.getNumElements() &&
+           cast<MemRefType>(memory.getType()).getElementTypeBitWidth() <= 32;
+  };
+  return llvm::all_of(op.getBody().front(), [&](Operation &inner) {
+    if (auto read = dyn_cast<ReadOp>(inner))
+      return inMemory(read.getMemory(), read.getItem()) && isLike(read.getResult());
+    if (auto write = dyn_cast<WriteOp>(inner))
+      return inMemory(write.getMemory(), write.getItem()) && isLike(write.getTile());
+    if (isa<CastOp, ElementwiseOp>(inner))
+      return llvm::all_of(inner.getOperands(), isLike) && isLike(inner.getResult(0));
+    return isa<YieldOp>(inner);
+  });
+}
+
+FinishOp cfc::kernel::streamedFinish(MatmulOp op) {
+  auto finish = op->hasOneUse() ? dyn_cast<FinishOp>(*op->user_begin()) : FinishOp();
+  if (!finish || finish.getAlgorithm() != Algorithm::Ordered || finish.getGather() ||
+      finish->getBlock() != op->getBlock())
+    return {};
+  auto func = op->getParentOfType<FuncOp>();
+  TileType type = op.getResult().getType();
+  bool everyCta = llvm::all_of(func.getAxes().getAsRange<AxisAttr>(), [&](AxisAttr a) {
+    return a.getLevel() != Level::Cta || a.getSize() == 1 ||
+           stateOver(type.getStates(), a.getName().getValue());
+  });
+  bool sums = stateOver(type.getStates(), finish.getAxis())->getKind() == StateKind::Sum;
+  bool ok = everyCta && sums && type.getElementType().isF32() && type.getShape().size() == 1 &&
+            localElements(func, type) % 4 == 0 && isPointwise(finish);
+  return ok ? finish : FinishOp();
 }
 
 //===-- Tensor maps -----------------------------------------------------------===//

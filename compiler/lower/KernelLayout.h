@@ -29,6 +29,12 @@ inline int64_t localElements(FuncOp func, TileType type) {
 /// by bulk copies. In the ring 64 rows are a panel, in which columns of boxes lie one after another. Where
 /// rows of several weights or of a CTA do not begin at multiples of 8, `boxRows` is 0 and each row is copied
 /// apart, at `rowStride` bytes.
+/// Consumer warps that take a ring tile together, 16 rows each, and its rows. Several sets take tiles in
+/// turn.
+inline constexpr int64_t kSetWarps = 4, kSetRows = 16 * kSetWarps;
+/// Sets of consumer warps of a kernel.
+int64_t consumerSets(FuncOp func);
+
 inline constexpr int64_t kBlockBytes = 64 * 128; ///< 64 rows of 64 columns
 struct MatmulTiling {
   int64_t rows, columns;        ///< this CTA's part of the weights
@@ -49,11 +55,17 @@ bool isPacked(LoadOp load);
 /// its type says: each slot must then hold as many blocks.
 llvm::FailureOr<MatmulTiling> tilingOf(LoadOp load, int64_t slots);
 
+/// Zeros that lanes without a token read, a tile's columns at most.
+inline constexpr int64_t kZeroBytes = 256;
+
 /// Tokens in a segment and in an online softmax lane; groups of segments (docs/design.md, "Order of sums").
 inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4, kGroups = 16;
 
 /// Columns of K and V arrive in boxes of 64: boxes of a head.
 inline int64_t headBoxes(int64_t dim) { return (dim + 63) / 64; }
+
+/// Sets of consumer warps that attend, each to as many groups in a row: a power of two.
+int64_t attendSets(FuncOp func, KvStreamType type);
 
 /// Groups of a K/V stream that one CTA attends to.
 int64_t localGroups(FuncOp func, KvStreamType type);
@@ -92,8 +104,13 @@ struct ExchangeBuffers {
 int64_t wordFor(int64_t bytes);
 
 struct AttendBuffers {
-  int64_t lanes = 0; ///< [2][kLanes][heads][dim + 2] f32: states of the group at hand
-  int64_t stack = 0; ///< [levels][heads][dim + 2] f32: merged states
+  int64_t sets = 1; ///< of consumer warps
+  bool together =
+      false; ///< the states of all groups are kept and merged at the end, which needs no barriers before
+  int64_t lanes =
+      0; ///< [sets][groups of a set, if together][kLanes][heads][dim + 2] f32: states of the group at hand
+  int64_t stack =
+      0; ///< [sets][levels][heads][dim + 2] f32: merged states, a binary counter; its last level is the sum
   int64_t levels = 1;
 };
 
@@ -105,6 +122,7 @@ public:
   int64_t sharedBytes = 0;
   int64_t stages = 0, slotBytes = 0; ///< ring
   int64_t full = 0, empty = 0;       ///< mbarriers of the ring's slots
+  int64_t zeros = 0;                 ///< kZeroBytes zeros, for lanes that have no token
   int64_t scratch = 0;               ///< 1 KB of the operation at hand
   int64_t flag = 0;                  ///< 4 bytes: what one thread tells the others
   int64_t ring = 0;
@@ -162,6 +180,15 @@ int64_t usefulClusters(FuncOp func);
 /// Attribute of a function: where in the workspace its CTAs leave marks of time, [CTA][kMaxMarks] i64.
 inline constexpr llvm::StringLiteral kProfileAttr = "kernel.profile";
 inline constexpr int64_t kMaxMarks = 32;
+
+/// The ordered sum over the grid that alone takes a matmul's rows and whose body is made of operations on
+/// elements: partial sums then go from the matmul's registers to the workspace, and the body runs in
+/// registers. Else null.
+FinishOp streamedFinish(MatmulOp op);
+inline bool isStreamed(FinishOp op) {
+  auto matmul = op.getTile().getDefiningOp<MatmulOp>();
+  return matmul && streamedFinish(matmul) == op;
+}
 
 /// Table entry of an argument, by its attribute.
 int64_t entryOf(FuncOp func, unsigned argument);

@@ -54,7 +54,10 @@ void KernelOutlineProducerPass::copyFeeds(Block &from, OpBuilder &builder, IRMap
     if (Value stream = streamOf(&op)) {
       Operation *load = builder.clone(*stream.getDefiningOp(), mapping);
       auto matmul = dyn_cast<MatmulOp>(op);
-      FeedOp::create(builder, op.getLoc(), load->getResult(0), matmul ? matmul.getSlots() : 1);
+      FinishOp finish =
+          matmul && matmul->hasOneUse() ? dyn_cast<FinishOp>(*matmul->user_begin()) : FinishOp();
+      FeedOp::create(builder, op.getLoc(), load->getResult(0), matmul ? matmul.getSlots() : 1,
+                     finish ? finish.getPieces() : 1);
       ++numFeeds;
       continue;
     }

@@ -52,8 +52,8 @@ static LogicalResult lowerFunc(FuncOp func, TensorMaps &maps) {
     return failure();
   if (Attribute profile = func->getAttr(kProfileAttr)) {
     target->setAttr("cfc.profile", profile);
-    target->setAttr("cfc.marks", builder.getStrArrayAttr(SmallVector<StringRef>(
-                                     lowering.getMarks().begin(), lowering.getMarks().end())));
+    target->setAttr("cfc.marks", builder.getStrArrayAttr(SmallVector<StringRef>(lowering.getMarks().begin(),
+                                                                                lowering.getMarks().end())));
   }
   func.erase();
   return success();

@@ -178,6 +178,23 @@ static LogicalResult lowerGridLaunch(GridLaunchOp op, GridLaunchOp::Adaptor, Rew
   return success();
 }
 
+/// The base plus 0 from the values, by way of a register that is 0 in every launch but not known to be: grids
+/// have one row of blocks.
+static LogicalResult lowerAfter(AfterOp op, AfterOp::Adaptor in, Rewriter &rewriter, const Types &) {
+  Location loc = op.getLoc();
+  Type i32 = rewriter.getI32Type();
+  Value bits;
+  for (Value value : in.getValues()) {
+    Value each = value.getType().isF32() ? LLVM::BitcastOp::create(rewriter, loc, i32, value) : value;
+    bits = bits ? LLVM::OrOp::create(rewriter, loc, bits, each) : each;
+  }
+  Value row = NVVM::BlockIdYOp::create(rewriter, loc, i32);
+  Value zero = LLVM::AndOp::create(rewriter, loc, bits, row);
+  rewriter.replaceOpWithNewOp<LLVM::GEPOp>(op, in.getBase().getType(), rewriter.getI8Type(), in.getBase(),
+                                           ValueRange{zero});
+  return success();
+}
+
 static LogicalResult lowerGlobalTimer(GlobalTimerOp op, GlobalTimerOp::Adaptor, Rewriter &rewriter,
                                       const Types &) {
   auto ptx = createPtx(rewriter, op.getLoc(), rewriter.getI64Type(), "mov.u64 $0, %globaltimer;", "=l", {});
@@ -427,6 +444,7 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerGridWait);
   addLowering(patterns, types, lowerGridLaunch);
   addLowering(patterns, types, lowerGlobalTimer);
+  addLowering(patterns, types, lowerAfter);
   addLowering(patterns, types, lowerMbarrierInit);
   addLowering(patterns, types, lowerMbarrierArrive);
   addLowering(patterns, types, lowerMbarrierExpect);

@@ -75,6 +75,13 @@ int64_t cfc::slotsOf(LinearOp op) {
   return heads ? heads : 16;
 }
 
+int64_t cfc::finishPieces(int64_t rows, const KernelPlan &plan, Exchange finish) {
+  // More pieces would leave less to do at the end, but each costs the stream a barrier and a release.
+  constexpr int64_t kWarpRows = 16, kPieces = 2;
+  bool even = rows % (plan.part * plan.warps * kWarpRows * kPieces) == 0;
+  return even && finish != Exchange::Atomic ? kPieces : 1;
+}
+
 bool cfc::isPackable(Value value) {
   if (!isa<BlockArgument>(value) || value.use_empty())
     return false;

@@ -92,6 +92,10 @@ mlir::FailureOr<std::vector<KernelShape>> shapeKernels(attn::GraphOp graph, cons
 /// Slots in which a linear sums: the KV heads where its input is made of an attention's result, else 16.
 int64_t slotsOf(attn::LinearOp op);
 
+/// In how many pieces each CTA takes the `rows` of a sum over the items: 2 where each warp then has rows in
+/// both.
+int64_t finishPieces(int64_t rows, const KernelPlan &plan, Exchange finish);
+
 /// Whether a graph's argument is a weight of linears that can be packed: where columns belong to heads, a
 /// head has a multiple of 64 of them. The same for every plan.
 bool isPackable(mlir::Value value);

@@ -211,6 +211,11 @@ LogicalResult FinishOp::verify() {
   if (failed(checkTile(*this, tile)) ||
       (getGather() ? failed(checkCollected(*this)) : failed(checkFinishedSum(*this))))
     return failure();
+  if (int64_t n = getPieces(); n != 1) {
+    bool matmul = getTile().getDefiningOp<MatmulOp>() && getTile().hasOneUse() && !getGather();
+    if (!matmul || getAlgorithm() != Algorithm::Ordered || !llvm::isPowerOf2_64(n) || n > 16)
+      return emitOpError("has ") << n << " pieces; 2, 4, 8 or 16 are possible, of a matmul's rows by ordered";
+  }
   SmallVector<int64_t> shape(tile.getShape());
   if (getGather())
     shape = {tile.getNumElements() * axis.getSize()};

@@ -137,7 +137,7 @@ int64_t FuncOp::planValue(StringRef key, int64_t fallback) {
 //===-- kernel.func: verification -----------------------------------------------===//
 
 /// Most workers of a warp, cta and grid axis: limits of the hardware, and what loops over items count to.
-static constexpr int64_t kMaxWarps = 8, kMaxCtas = 16, kMaxItems = int64_t(1) << 24;
+static constexpr int64_t kMaxWarps = 16, kMaxCtas = 16, kMaxItems = int64_t(1) << 24;
 
 static LogicalResult verifyAxes(FuncOp func) {
   llvm::StringSet<> names;
@@ -157,13 +157,13 @@ static LogicalResult verifyAxes(FuncOp func) {
     if (a.getLevel() == Level::Cta && a.getSize() > kMaxCtas)
       return func.emitOpError("has ") << a.getSize() << " CTAs a cluster; 16 are the most";
     if (a.getLevel() == Level::Warp && a.getSize() > kMaxWarps)
-      return func.emitOpError("has ") << a.getSize() << " consumer warps; 4 or 8 are possible";
+      return func.emitOpError("has ") << a.getSize() << " consumer warps; 4, 8 or 16 are possible";
   }
   if (func.clusterSize() > kMaxCtas)
     return func.emitOpError("has ") << func.clusterSize() << " CTAs a cluster; 16 are the most";
   int64_t warps = func.consumerWarps();
-  if (warps != 4 && warps != 8)
-    return func.emitOpError("has ") << warps << " consumer warps; 4 or 8 are possible";
+  if (warps != 4 && warps != 8 && warps != 16)
+    return func.emitOpError("has ") << warps << " consumer warps; 4, 8 or 16 are possible";
   return success();
 }
 

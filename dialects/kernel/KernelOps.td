@@ -167,9 +167,10 @@ def Kernel_ProducerOp : Kernel_Op<"producer", [SingleBlockImplicitTerminator<"Yi
   let assemblyFormat = "attr-dict-with-keyword $body";
 }
 def Kernel_FeedOp : Kernel_Op<"feed", []> {
-  let summary = "copies the tiles of a stream into the ring; `slots` as in the matmul that takes them";
-  let arguments = (ins AnyTypeOf<[Kernel_Stream, Kernel_KvStream]>:$stream, DefaultValuedAttr<I64Attr, "1">:$slots);
-  let assemblyFormat = "$stream `slots` $slots attr-dict `:` type($stream)";
+  let summary = "copies the tiles of a stream into the ring; `slots` as in the matmul that takes them, `pieces` as in the kernel.finish that sums its rows";
+  let arguments = (ins AnyTypeOf<[Kernel_Stream, Kernel_KvStream]>:$stream, DefaultValuedAttr<I64Attr, "1">:$slots,
+                       DefaultValuedAttr<I64Attr, "1">:$pieces);
+  let assemblyFormat = "$stream `slots` $slots (`pieces` $pieces^)? attr-dict `:` type($stream)";
 }
 
 //===-- Global memory ---------------------------------------------------------===//
@@ -322,10 +323,12 @@ def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldO
     ordered: partials lie in the workspace and are merged by the left-balanced tree, in item order. atomic: f32 atomic
     sums. `gather`: the body gets the tiles of all items one after another, in item order. Never waits for a CTA that
     may not have started. `counters` and `partials` are byte offsets in the workspace.
+    `pieces` > 1, of a matmul's rows by ordered: each CTA takes its rows in so many equal pieces, item i from piece
+    i mod `pieces` on, and counts the arrivals of each, so that different items finish the pieces.
   }];
   let arguments = (ins Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm,
                        DefaultValuedAttr<I64Attr, "-1">:$counters, DefaultValuedAttr<I64Attr, "-1">:$partials,
-                       UnitAttr:$gather);
+                       UnitAttr:$gather, DefaultValuedAttr<I64Attr, "1">:$pieces);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

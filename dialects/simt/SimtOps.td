@@ -136,6 +136,16 @@ def Simt_OffsetOp : Simt_Op<"offset", [Pure, AllTypesMatch<["base", "result"]>]>
   let results = (outs Simt_Ptr:$result);
   let assemblyFormat = "$base `,` $bytes attr-dict `:` type($base) `,` type($bytes)";
 }
+def Simt_AfterOp : Simt_Op<"after", [AllTypesMatch<["base", "result"]>]> {
+  let summary = "the address `base`, known only when `values` are: the ldmatrix reads that they were made from are done";
+  let description = [{
+    An arrival at such an address comes after the reads, also in the eyes of bulk copies that wait for it: a proxy fence
+    would in addition wait for everything else that the thread has under way. All lanes of the warp execute it.
+  }];
+  let arguments = (ins Simt_Ptr:$base, Variadic<AnyTypeOf<[I32, F32]>>:$values);
+  let results = (outs Simt_Ptr:$result);
+  let assemblyFormat = "$base `,` $values attr-dict `:` type($base) `,` type($values)";
+}
 def Simt_MapRankOp : Simt_Op<"map_rank", [Pure]> {
   let summary = "the same shared address in CTA `rank` of the cluster (mapa)";
   let arguments = (ins Simt_Shared:$base, I32:$rank);

@@ -48,7 +48,7 @@ static bool isFenced(const Warp &warp, ReadTag read) {
   auto fencedBy = [&](unsigned lane) { return read.event() < warp.fibers[lane].proxyFence; };
   if (read.lane() != ReadTag::kAllLanes)
     return fencedBy(read.lane());
-  return llvm::all_of(llvm::seq(0u, 32u), fencedBy);
+  return read.event() < warp.readsDone || llvm::all_of(llvm::seq(0u, 32u), fencedBy);
 }
 
 [[noreturn]] static void failReader(Fiber *fiber, const Cta &owner, size_t granule, const std::string &who,
@@ -68,10 +68,12 @@ static void checkReaders(Fiber *fiber, const Cta &owner, const char *begin, uint
   size_t first = (begin - owner.shared) / 16, count = bytes / 16;
   for (const Warp &warp : owner.warps) {
     llvm::ArrayRef<ReadTag> reads(warp.reads + first, count);
-    uint64_t newest = 0;
+    uint64_t byLane = 0, byAll = 0; // the newest
     for (ReadTag read : reads)
-      newest = std::max(newest, read.bits);
-    if (!newest || newest >> 32 < warp.allFenced)
+      (read.lane() == ReadTag::kAllLanes ? byAll : byLane) =
+          std::max(read.lane() == ReadTag::kAllLanes ? byAll : byLane, read.bits);
+    uint32_t fenced = warp.fences.all, done = std::max(fenced, warp.readsDone);
+    if ((!byLane || byLane >> 32 < fenced) && (!byAll || byAll >> 32 < done))
       continue;
     for (auto [i, read] : llvm::enumerate(reads)) {
       if (!read.bits || isFenced(warp, read))

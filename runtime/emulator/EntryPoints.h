@@ -28,6 +28,8 @@ uint64_t cfc_emu_atomic(CfcFiber *, char *address, uint64_t value, uint32_t kind
 
 void cfc_emu_fence(CfcFiber *, uint32_t scope, uint32_t location);
 void cfc_emu_fence_proxy_async(CfcFiber *, uint32_t location);
+// The ldmatrix reads of the thread are done.
+void cfc_emu_reads_done(CfcFiber *, uint32_t location);
 void cfc_emu_fence_mbarrier_init(CfcFiber *, uint32_t location);
 void cfc_emu_barrier(CfcFiber *, uint32_t id, uint32_t threads, uint32_t location);
 void cfc_emu_syncwarp(CfcFiber *, uint32_t location);

@@ -104,6 +104,7 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_atomic);
   CFC_DEFINE(cfc_emu_fence);
   CFC_DEFINE(cfc_emu_fence_proxy_async);
+  CFC_DEFINE(cfc_emu_reads_done);
   CFC_DEFINE(cfc_emu_fence_mbarrier_init);
   CFC_DEFINE(cfc_emu_barrier);
   CFC_DEFINE(cfc_emu_syncwarp);

@@ -126,10 +126,21 @@ struct Warp {
   uint32_t live = 0;    // lanes that have not exited
   uint32_t arrived = 0; // lanes at the collective
   uint32_t location = 0;
-  uint8_t next = 0;         // lane picked ahead, while its stack is fetched into the caches
-  uint32_t fenced = 0;      // lanes that have executed fence_proxy_async in this round of them
-  uint32_t fencedSince = 0; // event number of the first of these fences
-  uint32_t allFenced = 0;   // the same for the last round that all lanes completed
+  uint8_t next = 0; // lane picked ahead, while its stack is fetched into the caches
+  /// What all lanes do in rounds: which have in this one, the event number of the first of them, and the same
+  /// for the last round that all completed.
+  struct Round {
+    uint32_t lanes = 0, since = 0, all = 0;
+    void note(unsigned lane, uint32_t event) {
+      if (!lanes)
+        since = event;
+      lanes |= 1u << lane;
+      if (lanes == ~0u)
+        all = since, lanes = 0;
+    }
+  };
+  Round fences;           // fence_proxy_async
+  uint32_t readsDone = 0; // event number at which its ldmatrix reads were last known to be done
   ReadTag *reads = nullptr; // its last read of each 16 bytes of shared memory, if tracked
   bool queued = false, slow = false;
   Cta *cta = nullptr;

@@ -184,7 +184,9 @@ void Launch::startCluster(Cluster &slot, unsigned index) {
       startFiber(cta->fibers[t], stacks[first + t], first + t);
     for (Warp &warp : cta->warps) {
       warp.ready = warp.live = ~0u;
-      warp.arrived = warp.fenced = warp.fencedSince = warp.allFenced = 0;
+      warp.arrived = 0;
+      warp.fences = {};
+      warp.readsDone = 0;
       warp.slow = chaos.on && random.oneIn(8);
       enqueue(warp);
     }

@@ -223,6 +223,10 @@ LogicalResult KernelLowering::lowerMemory(Operation *) {
         Value where = call("load_global", ptr, {load.getAddress(), constant(8)});
         return replace(asSimt(LLVM::LoadOp::create(b, loc, ptr, where, 8), load.getType()));
       })
+      .Case([&](simt::AfterOp after) {
+        call("reads_done", none, {});
+        return replace(after.getBase());
+      })
       .Case([&](simt::OffsetOp offset) {
         Value bytes = offset.getBytes();
         if (bytes.getType() == i32)

@@ -45,16 +45,14 @@ void cfc_emu_fence(Fiber *fiber, uint32_t scope, uint32_t location) {
 
 void cfc_emu_fence_proxy_async(Fiber *fiber, uint32_t) {
   fiber->proxyFence = nextEvent(*fiber->cta);
-  Warp &warp = *fiber->warp;
-  if (!warp.fenced)
-    warp.fencedSince = fiber->proxyFence;
-  warp.fenced |= 1u << fiber->lane;
-  if (warp.fenced == ~0u) {
-    warp.allFenced = warp.fencedSince;
-    warp.fenced = 0;
-  }
+  fiber->warp->fences.note(fiber->lane, fiber->proxyFence);
   for (Mbarrier &barrier : fiber->cta->barriers)
     barrier.visibleToCopies |= initialised(barrier, *fiber);
+}
+
+void cfc_emu_reads_done(Fiber *fiber, uint32_t) {
+  // One lane knows it for all: the instruction reads for the whole warp at once.
+  fiber->warp->readsDone = nextEvent(*fiber->cta);
 }
 
 void cfc_emu_fence_mbarrier_init(Fiber *fiber, uint32_t) {

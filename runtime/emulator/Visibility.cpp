@@ -250,8 +250,10 @@ uint32_t cfc::emu::nextEvent(Cta &cta) {
   for (unsigned i = 0; i < cta.launch->kernel.threads; ++i)
     cta.fibers[i].proxyFence = 1;
   std::fill(cta.reads.begin(), cta.reads.end(), ReadTag());
-  for (Warp &warp : cta.warps)
-    warp.allFenced = warp.fencedSince = warp.fenced = 0;
+  for (Warp &warp : cta.warps) {
+    warp.fences = {};
+    warp.readsDone = 1;
+  }
   for (auto &peer : cta.cluster->ctas) // its threads have read there
     peer->remoteReads.clear();
   cta.lastClusterRelease = 1;

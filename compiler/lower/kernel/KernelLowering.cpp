@@ -14,7 +14,7 @@ using namespace cfc::kernel;
 KernelLowering::KernelLowering(FuncOp func, const KernelLayout &layout, TensorMaps &maps,
                                simt::KernelOp target)
     : func(func), layout(layout), maps(maps), target(target), b(OpBuilder(target.getBody()), func.getLoc()),
-      warps(func.consumerWarps()), threads(warps * 32) {
+      warps(func.consumerWarps()), threads(warps * 32), sets(consumerSets(func)) {
   auto place = func->getAttrOfType<IntegerAttr>(kProfileAttr);
   profile = place ? place.getInt() : -1;
   b.setInsertionPointToEnd(&target.getBody().front());
@@ -27,20 +27,24 @@ LogicalResult KernelLowering::run() {
   tid = b.create<simt::ThreadIdOp>(b.getI32Type());
   warp = b.div(tid, 32);
   lane = b.rem(tid, 32);
+  set = b.div(warp, kSetWarps);
+  setWarp = b.rem(warp, kSetWarps);
   rank = func.clusterSize() > 1 ? b.create<simt::CtaRankOp>(b.getI32Type()).getResult() : b.i32(0);
   shared = b.create<simt::SharedBaseOp>(simt::PtrType::get(b.getContext(), simt::Space::Shared));
   mark("start");
   loadArguments();
   initBarriers();
+  // The next kernel's CTAs fill their rings as soon as there is room: while this one waits for the one
+  // before.
+  if (func.planValue("pdl", 0))
+    b.create<simt::GridLaunchOp>();
   round = b.i32(0);
 
   Block &body = func.getBody().front();
   auto producer = dyn_cast<ProducerOp>(&body.front());
-  Ring start{b.i32(0), b.i32(0)};
   LogicalResult result = success();
   if (producer) {
     b.ifThen(b.eq(warp, warps), [&] {
-      ring = start;
       scalars.clear();
       lowerProducer(producer);
       waitForPeersToStart();
@@ -49,13 +53,10 @@ LogicalResult KernelLowering::run() {
       return failure();
   }
   auto consume = [&] {
-    ring = start;
+    ring = startOf(set);
     preloadGains(body);
     waitForPeersToStart();
     waitForLastKernel();
-    // All kernels before the last one have ended by now, so a later one never overlaps with them.
-    if (func.planValue("pdl", 0))
-      b.create<simt::GridLaunchOp>();
     mark("wait");
     loadScalars();
     result = lowerBlock(body);
@@ -114,12 +115,18 @@ void KernelLowering::initBarriers() {
     };
     for (int64_t s = 0; s < layout.stages; ++s) {
       init(layout.full + 8 * s, 1);
-      init(layout.empty + 8 * s, warps);
+      init(layout.empty + 8 * s, kSetWarps);
     }
     for (auto [at, count] : layout.exchangeBarriers())
       init(at, count);
     b.create<simt::FenceMbarrierInitOp>();
   });
+  if (layout.stages)
+    b.ifThen(b.lt(tid, kZeroBytes / 16), [&] {
+      Value zeros =
+          b.create<arith::ConstantOp>(cast<TypedAttr>(b.getZeroAttr(VectorType::get({4}, b.getI32Type()))));
+      b.store(zeros, b.offset(b.offset(shared, layout.zeros), b.mul(tid, 16)));
+    });
   b.create<simt::BarrierOp>(0, target.getThreads());
   if (!layout.exchangeBarriers().empty())
     b.create<simt::ClusterArriveOp>(/*relaxed=*/true);
@@ -148,10 +155,10 @@ LogicalResult KernelLowering::lowerBlock(Block &block) {
   return success();
 }
 
-void KernelLowering::mark(StringRef name) {
+void KernelLowering::mark(StringRef name, int64_t thread) {
   if (profile < 0 || marks.size() == kMaxMarks)
     return;
-  b.ifThen(b.eq(tid, 0), [&] {
+  b.ifThen(b.eq(tid, thread), [&] {
     Value cta = b.add(b.mul(b.create<simt::ClusterIdOp>(b.getI32Type()), func.clusterSize()), rank);
     Value at = b.add(b.mul(b.wide(cta), kMaxMarks * 8), b.i64(profile + 8 * int64_t(marks.size())));
     b.store(b.create<simt::GlobalTimerOp>(b.getI64Type()), b.offset(workspace, at));
@@ -213,7 +220,7 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   inLoop = true;
   Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step,
                       {ring.slot, ring.phase, b.i32(0)}, [&](Value i, ValueRange args) -> Values {
-                        ring = {args[0], args[1]};
+                        ring = {args[0], args[1], ring.first};
                         round = args[2];
                         items[op.getItem()] = i;
                         result = lowerBlock(op.getBody().front());
@@ -225,13 +232,19 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
                         tellPeersOfUse(op.getBody().front(), b.lt(next, func.axis(op.getAxis()).getSize()));
                         return {ring.slot, ring.phase, b.add(round, 1)};
                       });
-  ring = {end[0], end[1]};
+  ring = {end[0], end[1], ring.first};
   round = outerRound;
   inLoop = false;
   return result;
 }
 
 void KernelLowering::sync() { b.create<simt::BarrierOp>(1, threads); }
+
+void KernelLowering::syncSet() {
+  // A barrier's number is fixed in the instruction.
+  for (int64_t s = 0; s < sets; ++s)
+    b.ifThen(b.eq(set, s), [&] { b.create<simt::BarrierOp>(2 + s, kSetWarps * 32); });
+}
 
 void KernelLowering::forEach(int64_t n, function_ref<void(Value)> body) {
   if (n == threads)
@@ -337,30 +350,34 @@ void KernelLowering::setStatus(int64_t bits) {
 
 //===-- Ring ------------------------------------------------------------------===//
 
+KernelLowering::Ring KernelLowering::startOf(Value ofSet) {
+  return {b.i32(0), b.i32(0), b.mul(ofSet, layout.stages / sets)};
+}
+
 KernelLowering::Ring KernelLowering::advance(Ring r) {
   Value next = b.add(r.slot, 1);
-  Value wraps = b.eq(next, layout.stages);
-  return {b.select(wraps, b.i32(0), next), b.select(wraps, b.xorI(r.phase, 1), r.phase)};
+  Value wraps = b.eq(next, layout.stages / sets);
+  return {b.select(wraps, b.i32(0), next), b.select(wraps, b.xorI(r.phase, 1), r.phase), r.first};
 }
 
 Value KernelLowering::slotAddress(Ring r) {
-  return b.offset(b.offset(shared, layout.ring), b.mul(r.slot, layout.slotBytes));
+  return b.offset(b.offset(shared, layout.ring), b.mul(b.add(r.first, r.slot), layout.slotBytes));
 }
 Value KernelLowering::fullBarrier(Ring r) {
-  return b.offset(b.offset(shared, layout.full), b.mul(r.slot, 8));
+  return b.offset(b.offset(shared, layout.full), b.mul(b.add(r.first, r.slot), 8));
 }
 Value KernelLowering::emptyBarrier(Ring r) {
-  return b.offset(b.offset(shared, layout.empty), b.mul(r.slot, 8));
+  return b.offset(b.offset(shared, layout.empty), b.mul(b.add(r.first, r.slot), 8));
 }
 
 void KernelLowering::waitFull(Ring r) {
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, fullBarrier(r), r.phase);
 }
 
-/// One lane of each consumer warp says that the warp has read the slot. The fence orders the lanes' reads
-/// before the bulk copy that comes next: without it the arrival overtook conflicting ldmatrix reads on a GPU.
-void KernelLowering::releaseSlot(Ring r) {
-  b.create<simt::FenceProxyAsyncOp>();
-  b.create<simt::SyncWarpOp>();
-  b.ifThen(b.eq(lane, 0), [&] { b.create<simt::MbarrierArriveOp>(simt::Scope::Cta, emptyBarrier(r)); });
+/// One lane of each consumer warp says that the warp has read the slot, by ldmatrix, for `made`. It must not
+/// arrive before the reads are done: on a GPU an arrival that did not wait for their results overtook
+/// conflicting reads.
+void KernelLowering::releaseSlot(Ring r, ValueRange made) {
+  Value barrier = b.create<simt::AfterOp>(emptyBarrier(r).getType(), emptyBarrier(r), made);
+  b.ifThen(b.eq(lane, 0), [&] { b.create<simt::MbarrierArriveOp>(simt::Scope::Cta, barrier); });
 }

@@ -28,13 +28,15 @@ private:
   void initBarriers();
   void waitForPeersToStart();
   void waitForLastKernel();
-  /// With `profile`: thread 0 leaves the time in the workspace, under `name`.
-  void mark(llvm::StringRef name);
+  /// With `profile`: a thread leaves the time in the workspace, under `name`.
+  void mark(llvm::StringRef name, int64_t thread = 0);
   llvm::LogicalResult lowerBlock(mlir::Block &block);
   llvm::LogicalResult lowerOp(mlir::Operation *op);
   llvm::LogicalResult lowerForItems(ForItemsOp op);
   /// bar.sync of the consumer warps.
   void sync();
+  /// bar.sync of this set of consumer warps.
+  void syncSet();
   /// Runs body(i) for this consumer thread's i of [0, n).
   void forEach(int64_t n, llvm::function_ref<void(Value)> body);
   /// The same with `load(i)` of up to `batch` i ahead of their use(i, value): a loop would wait for each
@@ -64,21 +66,31 @@ private:
   void setStatus(int64_t bits);
 
   //===-- Ring -----------------------------------------------------------------===//
-  /// Position in the ring: slot, and the parity of its current use.
+  /// Each set of consumer warps has slots of its own, from `first` on: waiting for the parity of a phase
+  /// tells it from the one before only where nobody skips a phase. Position in them: slot, and the parity of
+  /// its current use.
   struct Ring {
-    Value slot, phase;
+    Value slot, phase, first;
   };
+  Ring startOf(Value ofSet);
   Ring advance(Ring r);
   Value slotAddress(Ring r);
   Value fullBarrier(Ring r);
   Value emptyBarrier(Ring r);
   void waitFull(Ring r);
-  void releaseSlot(Ring r);
+  void releaseSlot(Ring r, mlir::ValueRange made);
 
   //===-- LowerFeed.cpp: the producer -------------------------------------------===//
   void lowerProducer(ProducerOp op);
   void feedBlock(mlir::Block &block);
-  void feedWeights(LoadOp load, MatmulTiling tiling);
+  /// The producer's rings as loop-carried values (slot, phase of each), and the one of set `s`.
+  Values flatRings();
+  void assignRings(mlir::ValueRange flat);
+  Values forSets(Value n, mlir::ValueRange flat, llvm::function_ref<Ring(Value, Ring)> feed);
+  void forCopies(Value n, llvm::function_ref<void(Value)> start);
+  Ring ringOf(mlir::ValueRange flat, Value s);
+  Values withRing(mlir::ValueRange flat, Value s, Ring r);
+  void feedWeights(LoadOp load, MatmulTiling tiling, int64_t pieces);
   void feedCache(LoadCacheOp load);
   int64_t mapOffset(Value argument, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
   Value map(Value argument, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
@@ -91,7 +103,7 @@ private:
   void feedPacked(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows, int64_t columns,
                   Ring r);
   Value boxOffset(const MatmulTiling &t, Value firstRow, Value x);
-  void atStackedRow(LoadOp load, Value row, llvm::function_ref<void(Value, Value)> copy);
+  std::pair<Value, Value> atStackedRow(LoadOp load, Value row, llvm::function_ref<Value(Value)> place);
   Value existingBoxes(LoadOp load, const MatmulTiling &t, Value row, Value rows);
   /// Waits for the slot and arms it for `bytes`.
   void acquireSlot(Ring r, Value bytes);
@@ -105,6 +117,14 @@ private:
   Tokens tokensOf(LoadCacheOp load, bool report);
   /// Whether a slot says that the request has no new token: it is negative, or not in `cache` (may be null).
   Value isIdle(Value slotMemory, Value cache);
+  Value tilesAcross(const MatmulTiling &t, Value firstRow);
+  /// The segments of a group of each attending set of consumer warps. They share the ring: the sets' j-th
+  /// segments lie one after another.
+  struct SetSegments {
+    Values first, count;
+  };
+  /// Group `g` of each set's own groups.
+  SetSegments segmentsOfSets(const Tokens &t, KvStreamType type, Value g);
   /// Segments [first, last) of local group `g`.
   std::pair<Value, Value> segmentsOfGroup(const Tokens &t, KvStreamType type, Value g);
 
@@ -117,6 +137,7 @@ private:
   llvm::LogicalResult lowerRmsNorm(RmsNormOp op);
   llvm::LogicalResult lowerRope(RopeOp op);
   llvm::LogicalResult lowerElementwise(ElementwiseOp op);
+  Value combine(ElementwiseKind kind, Value x, Value y);
   llvm::LogicalResult lowerCast(CastOp op);
   llvm::LogicalResult lowerFold(FoldOp op);
   /// Sum or max over 256 virtual lanes, of which each consumer thread has one or two (lane, i), in all
@@ -135,10 +156,13 @@ private:
 
   //===-- LowerMatmul.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerMatmul(MatmulOp op);
+  llvm::SmallVector<Values> activationsOfTile(class MmaOperands &mma, MatmulOp op, const MatmulTiling &t,
+                                              Value x, Value firstBlock, int64_t blocks, bool half);
   std::function<Value(Value slot, int64_t block)> tileAddress(const MatmulTiling &t, Value row, Value side);
 
   //===-- LowerAttend.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerAttend(AttendOp op);
+  void mergeGroup(AttendOp op, Value g, Value lanes, Value stack);
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
 
@@ -178,6 +202,31 @@ private:
 
   //===-- LowerFinish.cpp --------------------------------------------------------------===//
   llvm::LogicalResult lowerFinish(FinishOp op);
+
+  /// leaf(0) … leaf(n - 1), f32 or vectors of it, by the left-balanced tree.
+  Value mergeItems(int64_t n, mlir::Type type, llvm::function_ref<Value(Value)> leaf,
+                   llvm::function_ref<Value(Value, Value)> merge);
+
+  //===-- LowerStreamedFinish.cpp -----------------------------------------------------===//
+  /// Calls body(firstRow, values) for the rows of this set of consumer warps, or with `first` 0 for those of
+  /// all sets; in pieces, from that of the item on, with ended(piece, values) behind each.
+  Values overRows(const MatmulTiling &t, int64_t pieces, Value item, Value first, mlir::ValueRange inits,
+                  llvm::function_ref<Values(Value, mlir::ValueRange)> body,
+                  llvm::function_ref<Values(Value, mlir::ValueRange)> ended);
+  Value itemOf(mlir::Operation *op);
+  void storePartials(FinishOp op, Value piece);
+  /// Arrivals at pieces, as thread 0 knows them: the pieces for which this CTA was the last, as bits, and
+  /// what the last arrival, at piece `pendingBit`, gave.
+  struct Arrivals {
+    Value last, pending, pendingBit;
+  };
+  Arrivals arriveAtPiece(FinishOp op, Value piece, Arrivals before);
+  Value piecesToFinish(FinishOp op, Arrivals arrivals);
+  llvm::LogicalResult lowerStreamedFinish(FinishOp op);
+  void finishElements(FinishOp op, Value index);
+  Values mergedPartials(FinishOp op, Value index);
+  Values loadFour(mlir::Type element, Value from);
+  void storeFour(mlir::Type element, const Values &values, Value to);
   void mergePartials(FinishOp op, Value rows, int64_t local);
   void collectItems(FinishOp op, Value from);
 
@@ -190,6 +239,8 @@ private:
   int64_t warps;                       ///< consumer warps
   int64_t threads;                     ///< consumer threads
   Value tid, warp, lane, rank, shared; ///< of this thread
+  Value set, setWarp;                  ///< set of consumer warps, and the warp in it
+  int64_t sets;                        ///< of consumer warps
   Value table, workspace;
   llvm::DenseMap<Value, Value> memory; ///< memref argument → global address
   struct CacheArgument {
@@ -200,12 +251,15 @@ private:
   llvm::DenseMap<std::pair<Value, Value>, std::pair<Value, Value>>
       rotations;                        ///< (table, position) → cos, sin
   llvm::DenseMap<Value, Value> scalars; ///< position, length or slot argument → its element, in this role
-  llvm::DenseMap<Value, Value> items;   ///< item → i32
-  Ring ring;                            ///< of the role at hand
-  Value round;                          ///< how often the loop at hand has run (i32)
+  llvm::DenseMap<mlir::Operation *, Arrivals> arrivals; ///< of streamed sums
+  llvm::DenseMap<Value, Value> items;                   ///< item → i32
+  Ring ring;                                            ///< of this set of consumer warps
+  llvm::SmallVector<Ring> rings;                        ///< of the producer, by set
+  Value round;                                          ///< how often the loop at hand has run (i32)
   int64_t profile;                      ///< byte offset of the marks in the workspace; -1: none
   llvm::SmallVector<std::string> marks; ///< their names
   bool inLoop = false;
+  bool oneLane = false; ///< one lane of the producer warp does all
 };
 
 /// Bytes from the start of 128-byte row `row` to its 16-byte chunk `chunk` under the 128-byte swizzle.

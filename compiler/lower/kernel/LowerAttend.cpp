@@ -82,10 +82,17 @@ struct Attend {
 
   Values scores(Value slot) {
     Values rows = rowAddresses(slot, b.add(tokenLane, b.rem(lane, 16)), b.div(lane, 16));
-    Values s(4, b.f32(0));
-    for (int64_t k = 0; k < dim / 16; ++k)
-      s = qk.multiply(qk.weights(rows[k]), q[k], s);
-    return s;
+    SmallVector<Values> keys;
+    for (Value row : rows)
+      keys.push_back(qk.weights(row));
+    // Dims 0 to 15, 32 to 47, … and the others apart, so that one chain need not wait for the other.
+    Values s[2] = {Values(4, b.f32(0)), Values(4, b.f32(0))};
+    for (auto [k, key] : llvm::enumerate(keys))
+      s[k % 2] = qk.multiply(key, q[k], s[k % 2]);
+    if (keys.size() > 1)
+      for (int i = 0; i < 4; ++i)
+        s[0][i] = b.fadd(s[0][i], s[1][i]);
+    return s[0];
   }
 
   /// Masks, rescales `state` and gives the rounded probabilities as B registers of PV.
@@ -94,8 +101,8 @@ struct Attend {
     Value exists[2] = {b.lt(token, tokens), b.lt(b.add(token, 8), tokens)};
     for (int i = 0; i < 4; ++i)
       s[i] = b.select(exists[i / 2], b.fmul(s[i], b.f32(scale * kLog2E)), b.negInf());
-    Values p(4);
-    for (int j = 0; j < 2; ++j) {
+    Values p(4, b.f32(0));
+    for (int j = 0; j < std::min<int64_t>(heads, 2); ++j) { // one head has no second column
       Value top = acrossTokens(b.fmax(s[j], s[2 + j]), [&](Value x, Value y) { return b.fmax(x, y); });
       Value m = b.fmax(state.m[j], top);
       Value safe = b.select(b.isNegInf(m), b.f32(0), m);
@@ -132,13 +139,28 @@ struct Attend {
     Value token = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
     Values rows = rowAddresses(slot, token, b.rem(b.div(lane, 8), 2));
     Value first = b.add(tokenLane, b.mul(b.rem(lane, 4), 2));
-    Value masks[2] = {tokenMask(first, tokens), tokenMask(b.add(first, 8), tokens)};
-    for (int64_t i = 0; i < dim / 16; ++i) {
-      Values a = pv.weights(rows[i], /*half=*/false, /*trans=*/true);
-      for (int r = 0; r < 4; ++r)
-        a[r] = b.andI(a[r], masks[r / 2]);
-      state.o[i] = pv.multiply(a, p, state.o[i]);
-    }
+    SmallVector<Values> values;
+    for (Value row : rows)
+      values.push_back(pv.weights(row, /*half=*/false, /*trans=*/true));
+    // Only the last segment lacks tokens.
+    auto masked = [&]() -> Values {
+      Value masks[2] = {tokenMask(first, tokens), tokenMask(b.add(first, 8), tokens)};
+      Values flat;
+      for (const Values &a : values)
+        for (int r = 0; r < 4; ++r)
+          flat.push_back(b.andI(a[r], masks[r / 2]));
+      return flat;
+    };
+    auto whole = [&]() -> Values {
+      Values flat;
+      for (const Values &a : values)
+        flat.append(a.begin(), a.end());
+      return flat;
+    };
+    SmallVector<Type> types(values.size() * 4, b.getI32Type());
+    Values flat = b.ifElse(types, b.lt(tokens, kSegment), masked, whole);
+    for (int64_t i = 0; i < dim / 16; ++i)
+      state.o[i] = pv.multiply(Values(ArrayRef(flat).slice(4 * i, 4)), p, state.o[i]);
   }
 
   /// Writes the state of this warp's lane to [head][dim + 2].
@@ -194,80 +216,114 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
            MmaOperands(b, kv.getElementType(), qType.getElementType()),
            MmaOperands(b, kv.getElementType(), kv.getElementType()),
            lane,
-           b.mul(b.rem(warp, kLanes), kLane),
+           b.mul(setWarp, kLane),
            {}};
   for (int64_t k = 0; k < dim / 16; ++k)
     a.q.push_back(a.qk.activations(bufferOf(op.getQ()), dim, heads, b.i32(16 * k), lane));
 
-  // Pushes group `g`, whose lanes are in `from`, on the counter of merged groups.
-  auto mergeGroup = [&](Value g, Value from) {
-    forEach(heads * dim, [&](Value i) {
-      Value head = b.div(i, dim), d = b.rem(i, dim);
-      SoftmaxState carry = mergeTree<SoftmaxState>(
-          kLanes, [&](int64_t j) { return loadState(b, b.offset(from, j * stateBytes), head, d, dim); },
-          [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
-      Value active = b.i1(true);
-      for (int64_t level = 0; level < buffers.levels; ++level) {
-        Value at = b.offset(shared, buffers.stack + level * stateBytes);
-        Value merges = level + 1 == buffers.levels ? b.i1(false) : b.ne(b.andI(g, int64_t(1) << level), 0);
-        Value stores = b.andI(active, b.xorI(merges, b.i1(true)));
-        b.ifThen(stores, [&] { storeState(b, carry, at, head, d, dim); });
-        if (level + 1 == buffers.levels)
-          break;
-        active = b.andI(active, merges);
-        Values next = b.ifElse(
-            SmallVector<Type>(3, b.getF32Type()), active,
-            [&]() -> Values {
-              SoftmaxState s = mergeSoftmax(b, loadState(b, at, head, d, dim), carry);
-              return {s.m, s.l, s.o};
-            },
-            [&]() -> Values { return {carry.m, carry.l, carry.o}; });
-        carry = {next[0], next[1], next[2]};
-      }
+  int64_t attending = buffers.sets, each = localGroups(func, kv) / attending;
+  int64_t lanesOfSet = (buffers.together ? each : 1) * kLanes * stateBytes;
+  Value lanes = b.offset(shared, b.add(b.mul(set, lanesOfSet), buffers.lanes));
+  Value stack = b.offset(shared, b.add(b.mul(set, buffers.levels * stateBytes), buffers.stack));
+  auto groupOfSet = [&](Value g, ValueRange outer) -> Values {
+    SetSegments all = segmentsOfSets(tokens, kv, g);
+    Value first = all.first[0], count = all.count[0];
+    for (int64_t i = 1; i < attending; ++i) {
+      first = b.select(b.eq(set, i), all.first[i], first);
+      count = b.select(b.eq(set, i), all.count[i], count);
+    }
+    LaneState state = LaneState::empty(b, dim);
+    Values inits(outer.begin(), outer.end());
+    inits.append(state.flat());
+    Values in = b.loop(b.i32(0), count, b.i32(1), inits, [&](Value j, ValueRange args) -> Values {
+      Ring r{args[0], args[1], ring.first};
+      LaneState inner = state;
+      inner.assign(args.drop_front(2));
+      Value left = b.sub(tokens.length, b.shl(b.add(first, j), 6));
+      waitFull(r);
+      Values s = a.scores(slotAddress(r));
+      releaseSlot(r, s[0]);
+      r = advance(r);
+      Values p = a.probabilities(s, left, inner);
+      waitFull(r);
+      a.accumulate(slotAddress(r), p, left, inner);
+      Values made;
+      for (const Values &o : inner.o)
+        made.push_back(o[0]);
+      releaseSlot(r, made);
+      r = advance(r);
+      Values out = {r.slot, r.phase};
+      out.append(inner.flat());
+      return out;
     });
+    state.assign(ValueRange(in).drop_front(2));
+    if (buffers.together) {
+      Value group = b.offset(lanes, b.mul(g, kLanes * stateBytes));
+      a.storeLane(state, b.offset(group, b.mul(setWarp, stateBytes)));
+      return {in[0], in[1]};
+    }
+    syncSet(); // the last group's lanes are merged
+    a.storeLane(state, b.offset(lanes, b.mul(setWarp, stateBytes)));
+    syncSet();
+    mergeGroup(op, g, lanes, stack);
+    return {in[0], in[1]};
   };
-
-  Values end =
-      b.loop(b.i32(0), b.i32(localGroups(func, kv)), b.i32(1), {ring.slot, ring.phase},
-             [&](Value g, ValueRange outer) -> Values {
-               auto [first, last] = segmentsOfGroup(tokens, kv, g);
-               LaneState state = LaneState::empty(b, dim);
-               Values inits(outer.begin(), outer.end());
-               inits.append(state.flat());
-               Values in =
-                   b.loop(first, last, b.i32(1), inits, [&](Value segment, ValueRange args) -> Values {
-                     Ring r{args[0], args[1]};
-                     LaneState inner = state;
-                     inner.assign(args.drop_front(2));
-                     Value left = b.sub(tokens.length, b.shl(segment, 6));
-                     waitFull(r);
-                     Values s = a.scores(slotAddress(r));
-                     releaseSlot(r);
-                     r = advance(r);
-                     Values p = a.probabilities(s, left, inner);
-                     waitFull(r);
-                     a.accumulate(slotAddress(r), p, left, inner);
-                     releaseSlot(r);
-                     r = advance(r);
-                     Values out = {r.slot, r.phase};
-                     out.append(inner.flat());
-                     return out;
-                   });
-               state.assign(ValueRange(in).drop_front(2));
-               Value half = b.offset(shared, b.add(b.mul(b.rem(g, 2), kLanes * stateBytes), buffers.lanes));
-               Value mine = b.offset(half, b.mul(b.rem(warp, kLanes), stateBytes));
-               // With eight warps two hold the same lane: one writes it.
-               if (warps > kLanes)
-                 b.ifThen(b.lt(warp, kLanes), [&] { a.storeLane(state, mine); });
-               else
-                 a.storeLane(state, mine);
-               sync();
-               mergeGroup(g, half);
-               return {in[0], in[1]};
-             });
-  ring = {end[0], end[1]};
+  auto groups = [&]() -> Values {
+    return b.loop(b.i32(0), b.i32(each), b.i32(1), {ring.slot, ring.phase}, groupOfSet);
+  };
+  Values end = attending == sets ? groups()
+                                 : b.ifElse({b.getI32Type(), b.getI32Type()}, b.lt(set, attending), groups,
+                                            [&]() -> Values { return {ring.slot, ring.phase}; });
+  ring = {end[0], end[1], ring.first};
+  sync();
+  if (attending == 1 && !buffers.together)
+    return success();
+  // The sets' sums, or all lanes: powers of two, so their trees are one.
+  int64_t leaves = buffers.together ? attending * each * kLanes : attending;
+  int64_t stride = buffers.together ? stateBytes : buffers.levels * stateBytes;
+  Value from =
+      b.offset(shared, buffers.together ? buffers.lanes : buffers.stack + (buffers.levels - 1) * stateBytes);
+  forEach(heads * dim, [&](Value i) {
+    Value head = b.div(i, dim), d = b.rem(i, dim);
+    SoftmaxState sum = mergeTree<SoftmaxState>(
+        leaves, [&](int64_t s) { return loadState(b, b.offset(from, s * stride), head, d, dim); },
+        [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
+    storeState(b, sum, bufferOf(op.getResult()), head, d, dim);
+  });
   sync();
   return success();
+}
+
+/// Pushes group `g` of this set, whose lanes are at `lanes`, on the set's counter of merged groups.
+void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack) {
+  int64_t dim = op.getKv().getType().getDim(), heads = op.getResult().getType().getShape()[0];
+  int64_t stateBytes = heads * (dim + 2) * 4, levels = layout.attend(op).levels, setThreads = kSetWarps * 32;
+  b.loop(b.rem(tid, setThreads), b.i32(heads * dim), b.i32(setThreads), {},
+         [&](Value i, ValueRange) -> Values {
+           Value head = b.div(i, dim), d = b.rem(i, dim);
+           SoftmaxState carry = mergeTree<SoftmaxState>(
+               kLanes, [&](int64_t j) { return loadState(b, b.offset(lanes, j * stateBytes), head, d, dim); },
+               [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
+           Value active = b.i1(true);
+           for (int64_t level = 0; level < levels; ++level) {
+             Value at = b.offset(stack, level * stateBytes);
+             Value merges = level + 1 == levels ? b.i1(false) : b.ne(b.andI(g, int64_t(1) << level), 0);
+             Value stores = b.andI(active, b.xorI(merges, b.i1(true)));
+             b.ifThen(stores, [&] { storeState(b, carry, at, head, d, dim); });
+             if (level + 1 == levels)
+               break;
+             active = b.andI(active, merges);
+             Values next = b.ifElse(
+                 SmallVector<Type>(3, b.getF32Type()), active,
+                 [&]() -> Values {
+                   SoftmaxState s = mergeSoftmax(b, loadState(b, at, head, d, dim), carry);
+                   return {s.m, s.l, s.o};
+                 },
+                 [&]() -> Values { return {carry.m, carry.l, carry.o}; });
+             carry = {next[0], next[1], next[2]};
+           }
+           return {};
+         });
 }
 
 /// The cache over whose tokens a softmax state was taken; null if it is not made here.

@@ -42,8 +42,69 @@ void KernelLowering::acquireMaps(ProducerOp op) {
 }
 
 void KernelLowering::lowerProducer(ProducerOp op) {
-  acquireMaps(op);
-  feedBlock(op.getBody().front());
+  rings.clear();
+  for (int64_t s = 0; s < sets; ++s)
+    rings.push_back(startOf(b.i32(s)));
+  auto feed = [&] {
+    acquireMaps(op);
+    feedBlock(op.getBody().front());
+  };
+  // A few copies a tile are started soonest by one lane, which then waits for nobody; a copy a row, by all.
+  oneLane = !op.walk([&](FeedOp f) {
+                 auto load = f.getStream().getDefiningOp<LoadOp>();
+                 bool rows = load && !tilingOf(load, f.getSlots())->boxRows;
+                 return rows ? WalkResult::interrupt() : WalkResult::advance();
+               }).wasInterrupted();
+  oneLane ? b.ifThen(b.eq(lane, 0), feed) : feed();
+}
+
+/// Calls start(i) for i of [0, n): in this lane, or each in one lane.
+void KernelLowering::forCopies(Value n, function_ref<void(Value)> start) {
+  auto body = [&](Value i, ValueRange) -> Values {
+    start(i);
+    return {};
+  };
+  APInt count;
+  if (!oneLane)
+    b.loop(lane, n, b.i32(32), {}, body);
+  else if (matchPattern(n, m_ConstantInt(&count)) && count.getSExtValue() <= 8)
+    for (int64_t i = 0; i < count.getSExtValue(); ++i)
+      start(b.i32(i));
+  else
+    b.loop(b.i32(0), n, b.i32(1), {}, body);
+}
+
+KernelLowering::Values KernelLowering::flatRings() {
+  Values flat;
+  for (Ring r : rings)
+    flat.append({r.slot, r.phase});
+  return flat;
+}
+
+void KernelLowering::assignRings(ValueRange flat) {
+  for (auto [i, r] : llvm::enumerate(rings))
+    r = {flat[2 * i], flat[2 * i + 1], r.first};
+}
+
+KernelLowering::Ring KernelLowering::ringOf(ValueRange flat, Value s) {
+  Ring r{flat[0], flat[1], startOf(s).first};
+  for (int64_t i = 1; i < sets; ++i) {
+    Value here = b.eq(s, i);
+    r.slot = b.select(here, flat[2 * i], r.slot);
+    r.phase = b.select(here, flat[2 * i + 1], r.phase);
+  }
+  return r;
+}
+
+KernelLowering::Values KernelLowering::withRing(ValueRange flat, Value s, Ring r) {
+  if (sets == 1)
+    return {r.slot, r.phase};
+  Values all;
+  for (int64_t i = 0; i < sets; ++i) {
+    Value here = b.eq(s, i);
+    all.append({b.select(here, r.slot, flat[2 * i]), b.select(here, r.phase, flat[2 * i + 1])});
+  }
+  return all;
 }
 
 void KernelLowering::feedBlock(Block &block) {
@@ -51,12 +112,13 @@ void KernelLowering::feedBlock(Block &block) {
     b.loc = op.getLoc();
     if (auto feed = dyn_cast<FeedOp>(op)) {
       if (auto load = feed.getStream().getDefiningOp<LoadOp>())
-        feedWeights(load, *tilingOf(load, feed.getSlots()));
+        feedWeights(load, *tilingOf(load, feed.getSlots()), feed.getPieces());
       else {
         // Weights do not depend on the kernel before this one; a cache and its length do.
         waitForLastKernel();
         feedCache(feed.getStream().getDefiningOp<LoadCacheOp>());
       }
+      mark("fed", threads);
       continue;
     }
     auto loop = dyn_cast<ForItemsOp>(op);
@@ -64,20 +126,24 @@ void KernelLowering::feedBlock(Block &block) {
       continue;
     Value first = b.create<simt::ClusterIdOp>(b.getI32Type());
     Value step = b.create<simt::NumClustersOp>(b.getI32Type());
-    Values end = b.loop(first, b.i32(func.axis(loop.getAxis()).getSize()), step, {ring.slot, ring.phase},
+    Values end = b.loop(first, b.i32(func.axis(loop.getAxis()).getSize()), step, flatRings(),
                         [&](Value i, ValueRange args) -> Values {
-                          ring = {args[0], args[1]};
+                          assignRings(args);
                           items[loop.getItem()] = i;
                           feedBlock(loop.getBody().front());
-                          return {ring.slot, ring.phase};
+                          return flatRings();
                         });
-    ring = {end[0], end[1]};
+    assignRings(end);
   }
 }
 
 void KernelLowering::acquireSlot(Ring r, Value bytes) {
   // A fresh barrier counts as having completed the phase of parity 1.
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, emptyBarrier(r), b.xorI(r.phase, 1));
+  if (oneLane) {
+    b.create<simt::MbarrierExpectOp>(fullBarrier(r), bytes);
+    return;
+  }
   // All lanes have passed before the slot is armed: a tile without rows is complete at once, and could be
   // consumed and freed before a late lane looked at the barrier.
   b.create<simt::SyncWarpOp>();
@@ -156,10 +222,9 @@ void KernelLowering::feedRows(LoadOp load, const MatmulTiling &t, Value row, Val
   Value have = validRows(load, row, rows);
   acquireSlot(r, b.mul(have, columns * 2));
   Value slot = slotAddress(r), barrier = fullBarrier(r);
-  b.loop(lane, rows, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
+  forCopies(rows, [&](Value i) {
     copyRow(load, b.add(row, i), b.mul(column, 2), b.i32(columns * 2), b.offset(slot, b.mul(i, t.rowStride)),
             barrier);
-    return {};
   });
 }
 
@@ -169,23 +234,22 @@ Value KernelLowering::boxOffset(const MatmulTiling &t, Value firstRow, Value x) 
   return b.add(b.mul(b.div(firstRow, 64), t.panelBytes()), inPanel);
 }
 
-/// Calls copy(weight, row in it, whether it has that row) for the weight that stacked row `row` belongs to.
-/// Boxes do not straddle weights.
-void KernelLowering::atStackedRow(LoadOp load, Value row, function_ref<void(Value, Value)> copy) {
-  int64_t start = 0, last = load.getWeights().size() - 1;
-  for (auto [i, weight, rows] : llvm::enumerate(load.getWeights(), load.getRows())) {
+/// Where stacked row `row`, the first of a box, lies: what `place` gives for its weight, and the row in it.
+/// Boxes do not straddle weights, so one choice holds for a box.
+std::pair<Value, Value> KernelLowering::atStackedRow(LoadOp load, Value row,
+                                                     function_ref<Value(Value)> place) {
+  int64_t start = 0;
+  Value where, y;
+  for (auto [weight, rows] : llvm::zip(load.getWeights(), load.getRows())) {
     Value local = b.add(row, -start);
-    bool byItem = load.getItem() && !load.getColumns();
-    Value y = byItem ? b.add(local, b.mul(item(load.getItem()), rows)) : local;
-    auto here = [&, weight = weight] { copy(weight, y); };
-    if (last == 0)
-      here();
-    else if (int64_t(i) == last)
-      b.ifThen(b.ge(local, 0), here);
-    else
-      b.ifThen(b.andI(b.ge(local, 0), b.lt(local, rows)), here);
+    if (load.getItem() && !load.getColumns())
+      local = b.add(local, b.mul(item(load.getItem()), rows));
+    Value behind = start ? b.ge(row, start) : Value();
+    where = behind ? b.select(behind, place(weight), where) : place(weight);
+    y = behind ? b.select(behind, local, y) : local;
     start += rows;
   }
+  return {where, y};
 }
 
 /// The same by boxes of 64 columns: 64 columns of all rows lie together.
@@ -196,15 +260,13 @@ void KernelLowering::feedBoxes(LoadOp load, const MatmulTiling &t, Value row, Va
   Value boxes = b.mul(down, across);
   acquireSlot(r, b.mul(boxes, t.boxRows * 128));
   Value slot = slotAddress(r), barrier = fullBarrier(r);
-  b.loop(lane, boxes, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
+  forCopies(boxes, [&](Value i) {
     Value x = b.rem(i, across), firstRow = b.mul(b.div(i, across), t.boxRows);
     Value dst = b.offset(slot, boxOffset(t, firstRow, x));
     // Past the last weight's end a box is zero.
-    atStackedRow(load, b.add(row, firstRow), [&](Value weight, Value y) {
-      b.create<simt::TensorLoadOp>(dst, map(weight, "pointer", {64, t.boxRows}),
-                                   ValueRange{b.add(column, b.mul(x, 64)), y}, barrier);
-    });
-    return {};
+    auto [from, y] = atStackedRow(load, b.add(row, firstRow),
+                                  [&](Value weight) { return map(weight, "pointer", {64, t.boxRows}); });
+    b.create<simt::TensorLoadOp>(dst, from, ValueRange{b.add(column, b.mul(x, 64)), y}, barrier);
   });
 }
 
@@ -215,21 +277,21 @@ void KernelLowering::feedPacked(LoadOp load, const MatmulTiling &t, Value row, V
   Value boxes = b.mul(existingBoxes(load, t, row, rows), across / each);
   acquireSlot(r, b.mul(boxes, t.boxRows * 128 * each));
   Value slot = slotAddress(r), barrier = fullBarrier(r);
-  b.loop(lane, boxes, b.i32(32), {}, [&](Value i, ValueRange) -> Values {
+  forCopies(boxes, [&](Value i) {
     Value x = b.rem(i, across / each), firstRow = b.mul(b.div(i, across / each), t.boxRows);
     Value dst = b.offset(slot, boxOffset(t, firstRow, x));
-    atStackedRow(load, b.add(row, firstRow), [&](Value weight, Value y) {
-      int64_t panel = llvm::divideCeil(cast<MemRefType>(weight.getType()).getDimSize(1), 64) * kBlockBytes;
-      Value inPanel = b.add(b.mul(b.add(b.div(column, 64), x), kBlockBytes), b.mul(b.rem(y, 64), 128));
-      Value at = b.add(b.mul(b.wide(b.div(y, 64)), panel), b.wide(inPanel));
-      b.create<simt::BulkLoadOp>(dst, b.offset(memory.lookup(weight), at), b.i32(t.boxRows * 128 * each),
-                                 barrier);
-    });
-    return {};
+    auto [from, y] =
+        atStackedRow(load, b.add(row, firstRow), [&](Value weight) { return memory.lookup(weight); });
+    // All stacked weights have the same columns.
+    int64_t wide = cast<MemRefType>(load.getWeights()[0].getType()).getDimSize(1);
+    int64_t panel = llvm::divideCeil(wide, 64) * kBlockBytes;
+    Value inPanel = b.add(b.mul(b.add(b.div(column, 64), x), kBlockBytes), b.mul(b.rem(y, 64), 128));
+    Value at = b.add(b.mul(b.wide(b.div(y, 64)), panel), b.wide(inPanel));
+    b.create<simt::BulkLoadOp>(dst, b.offset(from, at), b.i32(t.boxRows * 128 * each), barrier);
   });
 }
 
-void KernelLowering::feedWeights(LoadOp load, MatmulTiling t) {
+void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
   auto [rowOffset, columnOffset] = streamOffset(load);
   auto tile = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value firstRow, Value block,
                                                                       int64_t columns, Ring r) {
@@ -243,23 +305,48 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t) {
       feedRows(load, t, row, column, rows, columns, r);
   };
   int64_t width = t.tileBlocks * 16, whole = t.columns / width, rest = t.columns % width;
-  Values end = b.loop(b.i32(0), b.i32(t.rows), b.i32(t.tileRows), {ring.slot, ring.phase},
-                      [&](Value firstRow, ValueRange outer) -> Values {
-                        Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), outer,
-                                           [&](Value c, ValueRange args) -> Values {
-                                             Ring r{args[0], args[1]};
-                                             tile(firstRow, b.mul(c, t.tileBlocks), width, r);
-                                             r = advance(r);
-                                             return {r.slot, r.phase};
-                                           });
-                        Ring r{in[0], in[1]};
-                        if (rest) {
-                          tile(firstRow, b.i32(whole * t.tileBlocks), rest, r);
-                          r = advance(r);
-                        }
-                        return {r.slot, r.phase};
-                      });
-  ring = {end[0], end[1]};
+  // One tile for each set of consumer warps that has rows, then the next columns.
+  auto tiles = [&](Value firstRow, Value c, int64_t columns, ValueRange args) -> Values {
+    return forSets(tilesAcross(t, firstRow), args, [&](Value s, Ring r) {
+      tile(b.add(firstRow, b.mul(s, kSetRows)), b.mul(c, t.tileBlocks), columns, r);
+      return advance(r);
+    });
+  };
+  Values end = overRows(
+      t, pieces, itemOf(load), b.i32(0), flatRings(),
+      [&](Value firstRow, ValueRange outer) -> Values {
+        Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), outer,
+                           [&](Value c, ValueRange args) { return tiles(firstRow, c, width, args); });
+        return rest ? tiles(firstRow, b.i32(whole), rest, in) : in;
+      },
+      [](Value, ValueRange args) { return Values(args); });
+  assignRings(end);
+}
+
+/// Runs feed(s, ring) for the first `n` sets of consumer warps; it gives the set's ring behind it. Written
+/// out where all have something: addresses are then known ahead of the loops around.
+KernelLowering::Values KernelLowering::forSets(Value n, ValueRange flat,
+                                               function_ref<Ring(Value, Ring)> feed) {
+  APInt count;
+  if (matchPattern(n, m_ConstantInt(&count)) && count.getSExtValue() == sets) {
+    Values all(flat);
+    for (int64_t i = 0; i < sets; ++i) {
+      Ring r = feed(b.i32(i), {all[2 * i], all[2 * i + 1], rings[i].first});
+      all[2 * i] = r.slot, all[2 * i + 1] = r.phase;
+    }
+    return all;
+  }
+  return b.loop(b.i32(0), n, b.i32(1), flat, [&](Value s, ValueRange inner) -> Values {
+    return withRing(inner, s, feed(s, ringOf(inner, s)));
+  });
+}
+
+/// Sets of consumer warps that have rows from `firstRow` on.
+Value KernelLowering::tilesAcross(const MatmulTiling &t, Value firstRow) {
+  if (t.rows % (kSetRows * sets) == 0)
+    return b.i32(sets);
+  Value left = b.div(b.add(b.sub(b.i32(t.rows), firstRow), kSetRows - 1), kSetRows);
+  return b.min(b.i32(sets), left);
 }
 
 KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
@@ -298,23 +385,45 @@ void KernelLowering::feedCache(LoadCacheOp load) {
     acquireSlot(r, b.i32(boxes * kSegment * 128));
     Value slot = slotAddress(r), barrier = fullBarrier(r),
           tensorMap = map(load.getCache(), field, {64, kSegment, 1});
-    b.ifThen(b.lt(lane, boxes), [&] {
-      b.create<simt::TensorLoadOp>(b.offset(slot, b.mul(lane, kSegment * 128)), tensorMap,
-                                   ValueRange{b.mul(lane, 64), token, head}, barrier);
+    forCopies(b.i32(boxes), [&](Value i) {
+      b.create<simt::TensorLoadOp>(b.offset(slot, b.mul(i, kSegment * 128)), tensorMap,
+                                   ValueRange{b.mul(i, 64), token, head}, barrier);
     });
   };
-  Values end = b.loop(b.i32(0), b.i32(localGroups(func, type)), b.i32(1), {ring.slot, ring.phase},
-                      [&](Value g, ValueRange outer) -> Values {
-                        auto [first, last] = segmentsOfGroup(tokens, type, g);
-                        return b.loop(first, last, b.i32(1), outer, [&](Value s, ValueRange args) -> Values {
-                          Ring r{args[0], args[1]};
-                          Value token = b.shl(s, 6);
-                          copy("k_pointer", token, r);
-                          r = advance(r);
-                          copy("v_pointer", token, r);
-                          r = advance(r);
-                          return {r.slot, r.phase};
-                        });
-                      });
-  ring = {end[0], end[1]};
+  int64_t attending = attendSets(func, type), each = localGroups(func, type) / attending;
+  Values end = b.loop(b.i32(0), b.i32(each), b.i32(1), flatRings(), [&](Value g, ValueRange outer) -> Values {
+    SetSegments all = segmentsOfSets(tokens, type, g);
+    return b.loop(b.i32(0), all.count[0], b.i32(1), outer, [&](Value j, ValueRange args) -> Values {
+      Values now(args);
+      for (int64_t i = 0; i < attending; ++i) {
+        auto feed = [&]() -> Values {
+          Ring r{now[2 * i], now[2 * i + 1], rings[i].first};
+          Value token = b.shl(b.add(all.first[i], j), 6);
+          copy("k_pointer", token, r);
+          r = advance(r);
+          copy("v_pointer", token, r);
+          r = advance(r);
+          return {r.slot, r.phase};
+        };
+        auto pass = [&]() -> Values { return {now[2 * i], now[2 * i + 1]}; };
+        // The loop runs as often as the first set has segments; groups behind have no more.
+        Values next =
+            i ? b.ifElse({b.getI32Type(), b.getI32Type()}, b.lt(j, all.count[i]), feed, pass) : feed();
+        now[2 * i] = next[0], now[2 * i + 1] = next[1];
+      }
+      return now;
+    });
+  });
+  assignRings(end);
+}
+
+KernelLowering::SetSegments KernelLowering::segmentsOfSets(const Tokens &t, KvStreamType type, Value g) {
+  int64_t attending = attendSets(func, type), each = localGroups(func, type) / attending;
+  SetSegments all;
+  for (int64_t i = 0; i < attending; ++i) {
+    auto [first, last] = segmentsOfGroup(t, type, b.add(g, i * each));
+    all.first.push_back(first);
+    all.count.push_back(b.sub(last, first));
+  }
+  return all;
 }

@@ -44,6 +44,12 @@ static Value mergeInLoop(SimtBuilder &b, int64_t n, Type type, function_ref<Valu
   return total;
 }
 
+Value KernelLowering::mergeItems(int64_t n, Type type, function_ref<Value(Value)> leaf,
+                                 function_ref<Value(Value, Value)> merge) {
+  return n > kUnrolledItems ? mergeInLoop(b, n, type, leaf, merge)
+                            : mergeTree<Value>(n, [&](int64_t k) { return leaf(b.i32(k)); }, merge);
+}
+
 /// What the items left one after another at `from`, to the body's tile.
 void KernelLowering::collectItems(FinishOp op, Value from) {
   int64_t bytes = op.partialBytes(), word = wordFor(bytes);
@@ -74,9 +80,7 @@ void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
   forEach(local / width, [&](Value i) {
     Value at = b.offset(rows, b.mul(i, 4 * width));
     auto partial = [&](Value k) { return b.load(type, b.offset(at, b.mul(b.wide(k), whole * 4))); };
-    Value total = numItems > kUnrolledItems
-                      ? mergeInLoop(b, numItems, type, partial, merge)
-                      : mergeTree<Value>(numItems, [&](int64_t k) { return partial(b.i32(k)); }, merge);
+    Value total = mergeItems(numItems, type, partial, merge);
     b.store(total, b.offset(bufferOf(sum), b.mul(i, 4 * width)));
   });
 }
@@ -87,6 +91,8 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
   int64_t numItems = func.axis(op.getAxis()).getSize();
   if (static_cast<int64_t>(op.getCounters()) < 0 || static_cast<int64_t>(op.getPartials()) < 0)
     return op.emitOpError("has no place in the workspace for its counters and partial sums");
+  if (isStreamed(op))
+    return lowerStreamedFinish(op);
   bool atomic = op.getAlgorithm() == Algorithm::Atomic;
   auto items = op->getParentOfType<ForItemsOp>();
   Value counter = b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(b.mul(rank, 4))));

@@ -17,31 +17,38 @@ using namespace cfc::kernel;
 namespace {
 using Values = SimtBuilder::Values;
 
-/// Accumulators of one warp: the slot at hand (4 registers of an mma), and merged slots: level l holds 2^l of
-/// them, of which only the column of the token is kept (registers 0 and 2).
+/// Accumulators of one warp: the slot at hand (one or two chains of 4 registers of an mma), and merged slots:
+/// level l holds 2^l of them, of which only the column of the token is kept (registers 0 and 2).
 struct Accumulators {
-  Values acc;
+  SmallVector<Values, 2> chains;
   SmallVector<Values> levels;
 
-  static Accumulators zero(SimtBuilder &b, int64_t numLevels) {
+  static Accumulators zero(SimtBuilder &b, int64_t numChains, int64_t numLevels) {
     Value z = b.f32(0);
-    return {{z, z, z, z}, SmallVector<Values>(numLevels, Values{z, z})};
+    return {SmallVector<Values, 2>(numChains, Values{z, z, z, z}),
+            SmallVector<Values>(numLevels, Values{z, z})};
   }
   Values flat() const {
-    Values v = acc;
+    Values v;
+    for (const Values &c : chains)
+      v.append(c.begin(), c.end());
     for (const Values &l : levels)
       v.append(l.begin(), l.end());
     return v;
   }
   void assign(ValueRange v) {
-    acc.assign(v.begin(), v.begin() + 4);
-    for (size_t l = 0; l < levels.size(); ++l)
-      levels[l] = {v[4 + 2 * l], v[5 + 2 * l]};
+    size_t at = 0;
+    for (Values &c : chains)
+      c = {v[at], v[at + 1], v[at + 2], v[at + 3]}, at += 4;
+    for (Values &l : levels)
+      l = {v[at], v[at + 1]}, at += 2;
   }
 
   /// Ends slot `index`: carries through the levels whose bits are set in it.
   void push(SimtBuilder &b, Value index) {
-    Values carry = {acc[0], acc[2]};
+    Values carry = {chains[0][0], chains[0][2]};
+    if (chains.size() == 2)
+      carry = {b.fadd(carry[0], chains[1][0]), b.fadd(carry[1], chains[1][2])};
     Value active = b.i1(true);
     for (size_t l = 0; l < levels.size(); ++l) {
       Value bit = b.ne(b.andI(index, int64_t(1) << l), 0);
@@ -53,7 +60,8 @@ struct Accumulators {
       }
       active = merges;
     }
-    acc.assign(4, b.f32(0));
+    for (Values &c : chains)
+      c.assign(4, b.f32(0));
   }
 
   /// The tree over all `count` pushed slots: the set bits of `count`, smallest subtree first.
@@ -88,6 +96,35 @@ std::function<Value(Value, int64_t)> KernelLowering::tileAddress(const MatmulTil
   };
 }
 
+/// Chains of multiplications in a slot: blocks 0, 2, … and 1, 3, …, so that one need not wait for the other.
+static int64_t chainsOf(int64_t slotBlocks) { return slotBlocks % 2 ? 1 : 2; }
+
+/// B registers of a tile's blocks. 16-bit activations come by ldmatrix, two blocks at a time: row 0 of each 8
+/// x 8 matrix is the token's, and the lanes of the other rows point to zeros.
+SmallVector<KernelLowering::Values> KernelLowering::activationsOfTile(MmaOperands &mma, MatmulOp op,
+                                                                      const MatmulTiling &t, Value x,
+                                                                      Value firstBlock, int64_t blocks,
+                                                                      bool half) {
+  SmallVector<Values> all;
+  Type element = op.getX().getType().getElementType();
+  bool direct = element == mma.type() && t.tileBlocks * 32 <= kZeroBytes && !half;
+  if (!direct) {
+    for (int64_t i = 0; i < blocks; ++i)
+      all.push_back(mma.activation(x, b.mul(b.add(firstBlock, i), 16), lane, half && i + 1 == blocks));
+    return all;
+  }
+  Value token = b.eq(b.rem(lane, 8), 0), matrix = b.mul(b.div(lane, 8), 16);
+  Value at = b.offset(x, b.add(b.mul(firstBlock, 32), matrix));
+  at = b.select(token, at, b.offset(shared, layout.zeros));
+  for (int64_t i = 0; i < blocks; i += 2) {
+    SmallVector<Type> types(std::min<int64_t>(4, 2 * (blocks - i)), b.getI32Type());
+    auto load = b.create<simt::LdmatrixOp>(types, b.offset(at, 32 * i), /*trans=*/false);
+    for (size_t k = 0; k < types.size(); k += 2)
+      all.push_back({load.getResults()[k], load.getResults()[k + 1]});
+  }
+  return all;
+}
+
 LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
   StreamType wType = op.getWeights().getType();
   TileType xType = op.getX().getType();
@@ -107,30 +144,39 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
   }
 
   // What this lane gives to ldmatrix: row lane % 16 of the warp's 16, the left or right 8 columns of a block.
-  Value row = b.add(b.mul(warp, 16), b.rem(lane, 16)), side = b.div(lane, 16);
+  Value row = b.add(b.mul(setWarp, 16), b.rem(lane, 16)), side = b.div(lane, 16);
   auto blockAddress = tileAddress(t, row, side);
   auto push = [&](Accumulators &sums, Value block) { sums.push(b, b.div(block, t.slotBlocks)); };
+  int64_t numChains = chainsOf(t.slotBlocks);
   auto blocksOfTile = [&](Value firstBlock, int64_t blocks, bool endsRow, Ring r, Accumulators &sums) {
+    bool half = endsRow && t.columns % 16; // the last block has 8 columns
+    // The activation's registers do not wait for the tile; then all reads of the tile are under way together.
+    SmallVector<Values> bRegs = activationsOfTile(mma, op, t, x, firstBlock, blocks, half), a;
     waitFull(r);
     Value slot = slotAddress(r);
+    for (int64_t i = 0; i < blocks; ++i)
+      a.push_back(mma.weights(blockAddress(slot, i), half && i + 1 == blocks));
+    Values made; // what the tile's last blocks, and those that ended slots, gave: each needs those before it
     for (int64_t i = 0; i < blocks; ++i) {
       Value block = b.add(firstBlock, i);
-      bool last = endsRow && i + 1 == blocks, half = last && t.columns % 16;
-      Values a = mma.weights(blockAddress(slot, i), half);
-      Values bRegs = mma.activation(x, b.mul(block, 16), lane, half);
-      sums.acc = mma.multiply(a, bRegs, sums.acc);
+      Values &chain = sums.chains[i % numChains];
+      chain = mma.multiply(a[i], bRegs[i], chain);
+      Value product = chain[0];
       // A slot ends with the row, or after slotBlocks blocks: at a fixed place of every tile where the one is
       // a multiple of the other, else at a place that the block's number tells.
-      if (last || (t.tileBlocks % t.slotBlocks == 0 && (i + 1) % t.slotBlocks == 0)) {
-        push(sums, block);
-        continue;
-      }
+      bool ends =
+          (endsRow && i + 1 == blocks) || (t.tileBlocks % t.slotBlocks == 0 && (i + 1) % t.slotBlocks == 0);
       bool mayEnd = t.slots > 1 && t.tileBlocks % t.slotBlocks != 0 &&
                     (t.slotBlocks % t.tileBlocks != 0 || i + 1 == t.tileBlocks);
-      if (!mayEnd)
+      if (ends || mayEnd || i + numChains >= blocks)
+        made.push_back(product);
+      if (ends)
+        push(sums, block);
+      if (ends || !mayEnd)
         continue;
       sums.assign(b.ifElse(
-          SmallVector<Type>(4 + 2 * levels, b.getF32Type()), b.eq(b.rem(b.add(block, 1), t.slotBlocks), 0),
+          SmallVector<Type>(4 * numChains + 2 * levels, b.getF32Type()),
+          b.eq(b.rem(b.add(block, 1), t.slotBlocks), 0),
           [&]() -> Values {
             Accumulators ended = sums;
             push(ended, block);
@@ -138,7 +184,7 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
           },
           [&] { return sums.flat(); }));
     }
-    releaseSlot(r);
+    releaseSlot(r, made);
   };
 
   int64_t whole = t.columns / (t.tileBlocks * 16);
@@ -147,37 +193,54 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     rest = t.tileBlocks;
     --whole;
   }
-  Values end = b.loop(b.i32(0), b.i32(t.rows), b.i32(t.tileRows), {ring.slot, ring.phase},
-                      [&](Value firstRow, ValueRange outer) -> Values {
-                        Accumulators sums = Accumulators::zero(b, levels);
-                        Values inits(outer.begin(), outer.end());
-                        inits.append(sums.flat());
-                        Values in = b.loop(
-                            b.i32(0), b.i32(whole), b.i32(1), inits, [&](Value c, ValueRange args) -> Values {
-                              Ring r{args[0], args[1]};
-                              Accumulators inner = sums;
-                              inner.assign(args.drop_front(2));
-                              blocksOfTile(b.mul(c, t.tileBlocks), t.tileBlocks, false, r, inner);
-                              r = advance(r);
-                              Values out = {r.slot, r.phase};
-                              out.append(inner.flat());
-                              return out;
-                            });
-                        Ring r{in[0], in[1]};
-                        sums.assign(ValueRange(in).drop_front(2));
-                        blocksOfTile(b.i32(whole * t.tileBlocks), rest, true, r, sums);
-                        r = advance(r);
-                        Values total = sums.total(b, t.slots);
-                        // Lanes 0, 4, 8, … hold the token's column: rows lane / 4 and lane / 4 + 8.
-                        b.ifThen(b.eq(b.rem(lane, 4), 0), [&] {
-                          for (int c = 0; c < 2; ++c) {
-                            Value row = b.add(firstRow, b.add(b.mul(warp, 16), b.add(b.div(lane, 4), 8 * c)));
-                            b.ifThen(b.lt(row, t.rows), [&] { storeElement(op.getResult(), row, total[c]); });
-                          }
+  FinishOp finish = streamedFinish(op);
+  // The tiles of this set's 64 rows.
+  auto rowsOfSet = [&](Value firstRow, ValueRange outer) -> Values {
+    Accumulators sums = Accumulators::zero(b, numChains, levels);
+    Values inits = {outer[0], outer[1]};
+    inits.append(sums.flat());
+    Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), inits, [&](Value c, ValueRange args) -> Values {
+      Ring r{args[0], args[1], ring.first};
+      Accumulators inner = sums;
+      inner.assign(args.drop_front(2));
+      blocksOfTile(b.mul(c, t.tileBlocks), t.tileBlocks, false, r, inner);
+      r = advance(r);
+      Values out = {r.slot, r.phase};
+      out.append(inner.flat());
+      return out;
+    });
+    Ring r{in[0], in[1], ring.first};
+    sums.assign(ValueRange(in).drop_front(2));
+    blocksOfTile(b.i32(whole * t.tileBlocks), rest, true, r, sums);
+    Values total = sums.total(b, t.slots);
+    // Lanes 0, 4, 8, … hold the token's column: rows lane / 4 and lane / 4 + 8.
+    b.ifThen(b.eq(b.rem(lane, 4), 0), [&] {
+      for (int c = 0; c < 2; ++c) {
+        Value row = b.add(firstRow, b.add(b.mul(setWarp, 16), b.add(b.div(lane, 4), 8 * c)));
+        b.ifThen(b.lt(row, t.rows), [&] { storeElement(op.getResult(), row, total[c]); });
+      }
+    });
+    r = advance(r);
+    Values out = {r.slot, r.phase};
+    out.append(outer.begin() + 2, outer.end());
+    return out;
+  };
+  Value firstOfSet = sets > 1 ? b.mul(set, kSetRows) : b.i32(0);
+  if (!finish) {
+    Values end =
+        b.loop(firstOfSet, b.i32(t.rows), b.i32(kSetRows * sets), {ring.slot, ring.phase}, rowsOfSet);
+    ring = {end[0], end[1], ring.first};
+    sync();
+    return success();
+  }
+  Values inits = {ring.slot, ring.phase};
+  inits.append(3, b.i32(0));
+  Values end = overRows(t, finish.getPieces(), itemOf(op), firstOfSet, inits, rowsOfSet,
+                        [&](Value piece, ValueRange args) -> Values {
+                          Arrivals a = arriveAtPiece(finish, piece, {args[2], args[3], args[4]});
+                          return {args[0], args[1], a.last, a.pending, a.pendingBit};
                         });
-                        return {r.slot, r.phase};
-                      });
-  ring = {end[0], end[1]};
-  sync();
+  ring = {end[0], end[1], ring.first};
+  arrivals[finish] = {end[2], end[3], end[4]};
   return success();
 }

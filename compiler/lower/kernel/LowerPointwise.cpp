@@ -12,14 +12,17 @@ using namespace cfc;
 using namespace cfc::kernel;
 
 static constexpr int64_t kVirtualLanes = 256;
+/// Virtual lanes that a thread has at most.
+static int64_t lanesHeld(int64_t threads) { return llvm::divideCeil(kVirtualLanes, threads); }
 
 Value KernelLowering::foldThreads(ElementwiseKind kind, function_ref<Value(Value, int64_t)> partial) {
   auto merge = [&](Value x, Value y) { return kind == ElementwiseKind::Max ? b.fmax(x, y) : b.fadd(x, y); };
   Value scratch = b.offset(shared, layout.scratch);
   sync(); // the last reader of the scratch
-  for (int64_t i = 0; i < kVirtualLanes / threads; ++i) {
+  for (int64_t i = 0; i < lanesHeld(threads); ++i) {
     Value v = b.add(tid, i * threads);
-    b.store(partial(v, i), b.offset(scratch, b.mul(v, 4)));
+    auto put = [&] { b.store(partial(v, i), b.offset(scratch, b.mul(v, 4))); };
+    threads > kVirtualLanes ? b.ifThen(b.lt(tid, kVirtualLanes), put) : put();
   }
   sync();
   // Each warp merges all virtual lanes: eight a lane by a tree, then a butterfly over the lanes.
@@ -45,8 +48,7 @@ static constexpr int64_t kHeldChunks = 8;
 
 /// Whether each thread can hold its chunks of `n` elements.
 static bool heldInRegisters(int64_t n, int64_t threads) {
-  return n % kChunk == 0 &&
-         llvm::divideCeil(n / kChunk, kVirtualLanes) * (kVirtualLanes / threads) <= kHeldChunks;
+  return n % kChunk == 0 && llvm::divideCeil(n / kChunk, kVirtualLanes) * lanesHeld(threads) <= kHeldChunks;
 }
 
 /// The read that gives a norm its operand, where nothing else needs the tile: the norm then loads it by
@@ -69,10 +71,12 @@ bool KernelLowering::isReadByNorm(ReadOp op) {
 /// is null where all threads have it.
 void KernelLowering::forHeldChunks(int64_t n, function_ref<void(int64_t, int64_t, Value, Value)> body) {
   int64_t chunks = n / kChunk;
-  for (int64_t i = 0; i < kVirtualLanes / threads; ++i)
+  for (int64_t i = 0; i < lanesHeld(threads); ++i)
     for (int64_t first = i * threads, j = 0; first < chunks; first += kVirtualLanes, ++j) {
       Value chunk = b.add(tid, first);
-      body(i, j, chunk, first + threads <= chunks ? Value() : b.lt(chunk, chunks));
+      // Lanes from 256 on are none.
+      int64_t end = std::min(chunks, first - i * threads + kVirtualLanes);
+      body(i, j, chunk, first + threads <= end ? Value() : b.lt(chunk, end));
     }
 }
 
@@ -180,7 +184,7 @@ LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
     Value at = b.mul(chunk, kChunk * element.getIntOrFloatBitWidth() / 8);
     loaded.push_back(loadChunk(element, b.offset(from, at), exists));
   });
-  SmallVector<Value> squares(kVirtualLanes / threads, b.f32(0));
+  SmallVector<Value> squares(lanesHeld(threads), b.f32(0));
   forHeldChunks(n, [&](int64_t i, int64_t, Value, Value) {
     x.push_back(chunkElements(element, loaded[x.size()]));
     for (Value v : x.back())
@@ -259,13 +263,16 @@ LogicalResult KernelLowering::lowerRope(RopeOp op) {
   return success();
 }
 
+Value KernelLowering::combine(ElementwiseKind kind, Value x, Value y) {
+  return kind == ElementwiseKind::Add   ? b.fadd(x, y)
+         : kind == ElementwiseKind::Mul ? b.fmul(x, y)
+                                        : b.fmax(x, y);
+}
+
 LogicalResult KernelLowering::lowerElementwise(ElementwiseOp op) {
   forEach(localElements(func, op.getResult().getType()), [&](Value i) {
     Value x = loadElement(op.getA(), i), y = loadElement(op.getB(), i);
-    Value r = op.getKind() == ElementwiseKind::Add   ? b.fadd(x, y)
-              : op.getKind() == ElementwiseKind::Mul ? b.fmul(x, y)
-                                                     : b.fmax(x, y);
-    storeElement(op.getResult(), i, r);
+    storeElement(op.getResult(), i, combine(op.getKind(), x, y));
   });
   sync();
   return success();

@@ -1,0 +1,183 @@
+//===- LowerStreamedFinish.cpp - Grid sums of a matmul's rows ---------------------===//
+//
+// The rows of a
+// CTA are taken in pieces, and the CTA that arrives last at a piece finishes it.
+// Items begin with different pieces, so what is left to do when the last one is
+// ready is spread over CTAs that run at the same time. The body runs on four
+// elements a thread, in registers.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/kernel/KernelLowering.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::kernel;
+
+static constexpr int64_t kFour = 4; ///< elements of a thread at a time
+
+Value KernelLowering::itemOf(Operation *op) {
+  auto loop = op->getParentOfType<ForItemsOp>();
+  return loop ? item(loop.getItem()) : b.i32(0);
+}
+
+KernelLowering::Values KernelLowering::overRows(const MatmulTiling &t, int64_t pieces, Value item,
+                                                Value first, ValueRange inits,
+                                                function_ref<Values(Value, ValueRange)> body,
+                                                function_ref<Values(Value, ValueRange)> ended) {
+  Value step = b.i32(kSetRows * sets);
+  int64_t rows = t.rows / pieces;
+  auto onePiece = [&](Value p, ValueRange args) -> Values {
+    Value piece = pieces > 1 ? b.rem(b.add(p, item), pieces) : p;
+    Value base = b.mul(piece, rows);
+    Values in = b.loop(b.add(base, first), b.add(base, b.i32(rows)), step, args, body);
+    return ended(piece, in);
+  };
+  if (pieces == 1)
+    return onePiece(b.i32(0), inits);
+  return b.loop(b.i32(0), b.i32(pieces), b.i32(1), inits, onePiece);
+}
+
+/// Leaves the partial sums of a piece in the workspace. Stores between the arrivals of the stream would hold
+/// those up.
+void KernelLowering::storePartials(FinishOp op, Value piece) {
+  TileType type = op.getTile().getType();
+  int64_t whole = type.getNumElements(), rows = localElements(func, type) / op.getPieces();
+  auto words = VectorType::get({4}, b.getI32Type());
+  Value first = b.mul(piece, rows);
+  Value at = b.add(b.mul(b.wide(itemOf(op)), whole * 4), b.wide(b.mul(b.add(partOffset(type), first), 4)));
+  Value to = b.offset(b.offset(workspace, b.i64(op.getPartials())), at);
+  Value from = b.offset(bufferOf(op.getTile()), b.mul(first, 4));
+  forEach(rows / kFour,
+          [&](Value i) { b.store(b.load(words, b.offset(from, b.mul(i, 16))), b.offset(to, b.mul(i, 16))); });
+}
+
+KernelLowering::Arrivals KernelLowering::arriveAtPiece(FinishOp op, Value piece, Arrivals before) {
+  sync(); // all warps have their rows
+  storePartials(op, piece);
+  sync();
+  int64_t numItems = func.axis(op.getAxis()).getSize();
+  auto bitOf = [&](Value p) { return b.createOrFold<arith::ShLIOp>(b.loc, b.i32(1), p); };
+  Value wasLast = b.eq(before.pending, numItems - 1);
+  Value last = b.orI(before.last, b.select(wasLast, before.pendingBit, b.i32(0)));
+  // Its result is looked at only behind the next piece: the warp does not wait for it.
+  Value counter = b.add(b.i64(op.getCounters()), b.wide(b.mul(b.add(b.mul(rank, op.getPieces()), piece), 4)));
+  Value pending = b.ifElse(
+      b.getI32Type(), b.eq(tid, 0),
+      [&]() -> Values {
+        return {b.create<simt::AtomicOp>(b.getI32Type(), simt::Rmw::Add, simt::Ordering::Release,
+                                         simt::Scope::Gpu, b.offset(workspace, counter), b.i32(1))
+                    .getResult()};
+      },
+      [&]() -> Values { return {b.i32(-1)}; })[0];
+  return {last, pending, bitOf(piece)};
+}
+
+Value KernelLowering::piecesToFinish(FinishOp op, Arrivals a) {
+  int64_t numItems = func.axis(op.getAxis()).getSize();
+  Value flag = b.offset(shared, layout.flag);
+  b.ifThen(b.eq(tid, 0), [&] { // the barriers pass on what it releases and acquires
+    Value wasLast = b.eq(a.pending, numItems - 1);
+    Value last = b.orI(a.last, b.select(wasLast, a.pendingBit, b.i32(0)));
+    b.ifThen(b.ne(last, 0), [&] { b.create<simt::FenceOp>(simt::Scope::Gpu); });
+    b.store(last, flag);
+  });
+  sync();
+  return b.load(b.getI32Type(), flag);
+}
+
+LogicalResult KernelLowering::lowerStreamedFinish(FinishOp op) {
+  Value last = piecesToFinish(op, arrivals.lookup(op));
+  int64_t local = localElements(func, op.getTile().getType()), rows = local / op.getPieces();
+  b.loop(b.i32(0), b.i32(op.getPieces()), b.i32(1), {}, [&](Value piece, ValueRange) -> Values {
+    Value bit = b.andI(b.createOrFold<arith::ShRUIOp>(b.loc, last, piece), 1);
+    b.ifThen(b.ne(bit, 0), [&] {
+      Value base = b.add(b.mul(piece, rows), partOffset(op.getTile().getType()));
+      forEach(rows / kFour, [&](Value i) { finishElements(op, b.add(base, b.mul(i, kFour))); });
+      b.ifThen(b.eq(tid, 0), [&] {
+        Value counter = b.mul(b.add(b.mul(rank, op.getPieces()), piece), 4);
+        b.store(b.i32(0), b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(counter))));
+      });
+    });
+    return {};
+  });
+  sync(); // the flag is free again
+  return success();
+}
+
+/// The sum over all items of four elements from `index` on.
+KernelLowering::Values KernelLowering::mergedPartials(FinishOp op, Value index) {
+  int64_t whole = op.getTile().getType().getNumElements(), n = func.axis(op.getAxis()).getSize();
+  auto type = VectorType::get({kFour}, b.getF32Type());
+  Value first = b.offset(b.offset(workspace, b.i64(op.getPartials())), b.wide(b.mul(index, 4)));
+  Value sum = mergeItems(
+      n, type, [&](Value k) { return b.load(type, b.offset(first, b.mul(b.wide(k), whole * 4))); },
+      [&](Value x, Value y) { return b.fadd(x, y); });
+  Values elements;
+  for (int64_t i = 0; i < kFour; ++i)
+    elements.push_back(b.create<vector::ExtractOp>(sum, i));
+  return elements;
+}
+
+/// Runs the body on four elements from `index` on, of the whole value.
+void KernelLowering::finishElements(FinishOp op, Value index) {
+  DenseMap<Value, Values> known;
+  Block &body = op.getBody().front();
+  auto address = [&](Value argument) {
+    Type element = cast<MemRefType>(argument.getType()).getElementType();
+    return b.offset(memory.lookup(argument), b.wide(b.mul(index, element.getIntOrFloatBitWidth() / 8)));
+  };
+  auto rounded = [&](Values values, Type type) {
+    for (Value &v : values)
+      v = b.toF32(b.fromF32(v, type));
+    return values;
+  };
+  auto elementOf = [](Value v) { return cast<TileType>(v.getType()).getElementType(); };
+  // Loads first: they are on their way together.
+  for (auto read : body.getOps<ReadOp>()) {
+    Type element = cast<MemRefType>(read.getMemory().getType()).getElementType();
+    known[read.getResult()] =
+        rounded(loadFour(element, address(read.getMemory())), elementOf(read.getResult()));
+  }
+  known[body.getArgument(0)] = mergedPartials(op, index);
+  for (Operation &inner : body) {
+    b.loc = inner.getLoc();
+    if (auto cast = dyn_cast<CastOp>(inner)) {
+      known[cast.getResult()] = rounded(known[cast.getTile()], elementOf(cast.getResult()));
+    } else if (auto pair = dyn_cast<ElementwiseOp>(inner)) {
+      Values values;
+      for (auto [x, y] : llvm::zip(known[pair.getA()], known[pair.getB()]))
+        values.push_back(combine(pair.getKind(), x, y));
+      known[pair.getResult()] = rounded(values, elementOf(pair.getResult()));
+    } else if (auto write = dyn_cast<WriteOp>(inner)) {
+      storeFour(mlir::cast<MemRefType>(write.getMemory().getType()).getElementType(), known[write.getTile()],
+                address(write.getMemory()));
+    }
+  }
+  b.loc = op.getLoc();
+}
+
+KernelLowering::Values KernelLowering::loadFour(Type element, Value from) {
+  int64_t words = element.getIntOrFloatBitWidth() / 8;
+  Value loaded = b.load(VectorType::get({words}, b.getI32Type()), from);
+  Values values;
+  for (int64_t i = 0; i < words; ++i) {
+    Value word = b.create<vector::ExtractOp>(loaded, i);
+    if (element.isF32()) {
+      values.push_back(b.bitcast(element, word));
+      continue;
+    }
+    auto [low, high] = b.unpack(word, element);
+    values.append({low, high});
+  }
+  return values;
+}
+
+void KernelLowering::storeFour(Type element, const Values &values, Value to) {
+  Values words;
+  for (int64_t i = 0; i < kFour; i += element.isF32() ? 1 : 2)
+    words.push_back(element.isF32() ? b.bitcast(b.getI32Type(), values[i])
+                                    : b.pack(values[i], values[i + 1], element));
+  auto type = VectorType::get({int64_t(words.size())}, b.getI32Type());
+  b.store(b.create<vector::FromElementsOp>(type, words), to);
+}
