@@ -295,9 +295,7 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.stages = streams ? func.planValue("ring_stages", 4) : 0;
   if (streams && (layout.stages < 2 || layout.stages > 64))
     return func.emitOpError("has a ring of ") << layout.stages << " stages; 2 to 64 are possible";
-  if (streams && layout.stages % consumerSets(func))
-    return func.emitOpError("has a ring of ") << layout.stages << " stages for " << consumerSets(func)
-                                              << " sets of 4 consumer warps; each takes as many";
+  layout.stages = llvm::alignTo(layout.stages, consumerSets(func)); // each set has as many
   layout.full = layout.sharedBytes;
   layout.empty = layout.full + 8 * layout.stages;
   layout.sharedBytes = layout.empty + 8 * layout.stages;

@@ -328,8 +328,10 @@ ParseResult FinishOp::parse(OpAsmParser &parser, OperationState &result) {
 void FinishOp::print(OpAsmPrinter &printer) {
   printer << (getGather() ? " gather " : " ") << getTile() << " over " << getAxis() << " by "
           << stringifyAlgorithm(getAlgorithm());
-  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
-                                           {getAxisAttrName(), getAlgorithmAttrName(), getGatherAttrName()});
+  SmallVector<StringRef> elided = {getAxisAttrName(), getAlgorithmAttrName(), getGatherAttrName()};
+  if (getPieces() == 1)
+    elided.push_back(getPiecesAttrName());
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), elided);
   printer << " : " << getTile().getType() << " as ";
   printer.printRegionArgument(getBody().getArgument(0));
   printer << " ";

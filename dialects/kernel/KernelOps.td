@@ -119,7 +119,7 @@ def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> 
   let summary = "one kernel: axes(name = size @level, …) plan(key = value, …)";
   let description = [{
     Arguments are tensors in global memory (`memref`, row-major) and caches. Plan keys (i64):
-    `ring_stages` and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
+    `ring_stages` (rounded up to a multiple of the sets of 4 consumer warps, which take tiles in turn) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
     `pdl` = 1: the kernel may start while the one before it runs (programmatic dependent launch); until that one has
     ended it only streams weights. The block has (warp axis + 1) warps: the last is the producer.
   }];
