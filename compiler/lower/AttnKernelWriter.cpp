@@ -42,14 +42,17 @@ void KernelWriter::open(OpBuilder &builder) {
     axes.push_back(axisOf(axis, itemsOf(shape, kernelPlan), Level::Grid));
   axes.push_back(axisOf(kPart, kernelPlan.part, Level::Cta));
   axes.push_back(axisOf("warp", kernelPlan.warps, Level::Warp));
-  auto choices =
-      b.getDictionaryAttr({b.getNamedAttr("ctas_per_sm", b.getI64IntegerAttr(kernelPlan.ctasPerSm)),
-                           b.getNamedAttr("ring_stages", b.getI64IntegerAttr(kernelPlan.ringStages)),
-                           b.getNamedAttr("tile_columns", b.getI64IntegerAttr(kernelPlan.tileColumns)),
-                           b.getNamedAttr("pdl", b.getI64IntegerAttr(kernelPlan.pdl > 0))});
+  NamedAttrList choices;
+  auto choose = [&](StringRef key, int64_t value) { choices.append(key, b.getI64IntegerAttr(value)); };
+  choose("ctas_per_sm", kernelPlan.ctasPerSm);
+  choose("ring_stages", kernelPlan.ringStages);
+  choose("tile_columns", kernelPlan.tileColumns);
+  choose("pdl", kernelPlan.pdl > 0);
+  if (kernelPlan.clusters)
+    choose("clusters", kernelPlan.clusters);
   std::string name = (graph.getSymName() + "_k" + Twine(index)).str();
   func = FuncOp::create(builder, loc, b.getStringAttr(name), TypeAttr::get(b.getFunctionType({}, {})),
-                        ArrayAttr(), ArrayAttr(), b.getArrayAttr(axes), choices);
+                        ArrayAttr(), ArrayAttr(), b.getArrayAttr(axes), choices.getDictionary(context));
   Block *entry = &func.getBody().emplaceBlock();
   prologue.setInsertionPointToEnd(entry);
   auto end = ReturnOp::create(prologue, loc);

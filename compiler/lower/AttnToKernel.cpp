@@ -8,7 +8,7 @@
 #include "compiler/lower/AttnToKernel.h"
 #include "compiler/lower/AttnKernelWriter.h"
 #include "compiler/lower/AttnPasses.h"
-#include "compiler/plan/Cost.h"
+#include "compiler/plan/Sizes.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/Pass.h"
 #include "llvm/Support/MathExtras.h"
@@ -167,15 +167,16 @@ static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> sha
     bool rows = shape.hasItems() && !shape.getHeads();
     if (!k.part || !k.warps || !k.ctasPerSm || !k.ringStages || !k.tileColumns || (rows && !k.rowsPerItem))
       return graph.emitError("the plan leaves out choices for kernel ") << i << "; attn-plan fills them in";
-    for (Operation *op : shape.getOps()) {
-      const OpPlan &choice = planOf(plan, op);
-      bool open = (hasSplit(shape, op) && choice.split == Split::Unset) ||
-                  (hasGather(shape, op, choice.split) && choice.gather == Exchange::Unset) ||
-                  (hasReduce(shape, op, choice.split) && choice.reduce == Exchange::Unset) ||
-                  (hasFinish(shape, op) && choice.finish == Exchange::Unset);
+    KernelSizes sizes(shape);
+    for (const OpSizes &op : sizes.getOps()) {
+      const OpPlan &choice = planOf(plan, op.op);
+      bool open = (sizes.hasSplit(op) && choice.split == Split::Unset) ||
+                  (sizes.hasGather(op, choice.split) && choice.gather == Exchange::Unset) ||
+                  (sizes.hasReduce(op, choice.split) && choice.reduce == Exchange::Unset) ||
+                  (sizes.hasFinish(op) && choice.finish == Exchange::Unset);
       if (open)
         return graph.emitError("the plan leaves out choices for ")
-               << opLabel(op) << "; attn-plan fills them in";
+               << opLabel(op.op) << "; attn-plan fills them in";
     }
   }
   return success();

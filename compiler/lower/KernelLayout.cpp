@@ -357,6 +357,8 @@ FinishOp cfc::kernel::streamedFinish(MatmulOp op) {
 int64_t cfc::kernel::usefulClusters(FuncOp func) {
   int64_t clusters = 1;
   func.walk([&](ForItemsOp op) { clusters = std::max(clusters, func.axis(op.getAxis()).getSize()); });
+  if (int64_t most = func.planValue("clusters", 0))
+    clusters = std::min(clusters, most);
   return clusters;
 }
 

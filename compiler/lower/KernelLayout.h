@@ -174,7 +174,7 @@ private:
   std::vector<Map> maps;
 };
 
-/// Most clusters that have work: one for each item, or one where there are no items.
+/// Most clusters that have work, or that the plan wants: one for each item, or one where there are no items.
 int64_t usefulClusters(FuncOp func);
 
 /// Attribute of a function: where in the workspace its CTAs leave marks of time, [CTA][kMaxMarks] i64.

@@ -1,326 +1,341 @@
 //===- Cost.cpp - What a kernel costs, before it is built -------------------===//
 //
-// Decode is bound by memory: the time of a wave of clusters is its bytes over
-// what the SMs that it keeps busy can read, or what their copies take to start,
-// whichever is more. Exchanges, norms, sums over the grid and the launch come
-// on top. The numbers are those of the machine description.
+// Consumers go from phase to phase; the producer runs ahead of them as far as
+// the ring goes. A stream takes as long as the slowest of five limits would let
+// it take alone, and somewhat longer where others are near (a norm of them, as
+// neither side waits for the other all the time). What arrives while consumers
+// exchange or norm is taken off its memory time. All numbers are those of the
+// machine description.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/plan/Cost.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
 #include <cmath>
 
 using namespace mlir;
 using namespace cfc;
-using namespace cfc::attn;
 
-static int64_t elementBytes(Value value) {
-  return getElementTypeOrSelf(value.getType()).getIntOrFloatBitWidth() / 8;
+llvm::StringRef StreamLimits::largest() const {
+  std::pair<double, StringRef> all[] = {
+      {memory, "memory"}, {sm, "sm"}, {copies, "copies"}, {ring, "ring"}, {consumers, "consumers"}};
+  return std::max_element(std::begin(all), std::end(all), llvm::less_first())->second;
 }
 
-//===-- Choices that arise --------------------------------------------------===//
-
-bool cfc::hasSplit(const KernelShape &shape, Operation *op) {
-  auto linear = dyn_cast<LinearOp>(op);
-  return linear && !shape.finishes(linear);
+llvm::StringRef cfc::stringify(Phase::Kind kind) {
+  constexpr StringRef names[] = {"launch", "norm", "stream", "exchange", "elements", "sum"};
+  return names[kind];
 }
 
-bool cfc::hasGather(const KernelShape &shape, Operation *op, Split split) {
-  auto linear = dyn_cast<LinearOp>(op);
-  return linear && shape.isGathered(linear) && split != Split::Columns;
+/// Microseconds of an exchange of `payload` bytes from each CTA to each peer.
+static double exchangeUs(const Machine &machine, const KernelPlan &plan, Exchange algorithm, double payload) {
+  double doublings = llvm::Log2_64(plan.part), sends = (plan.part - 1) * payload;
+  double us = 0;
+  switch (algorithm) {
+  case Exchange::Butterfly: // each round sends what it has to one peer
+    us = machine.roundUs * doublings;
+    sends = doublings * payload;
+    break;
+  case Exchange::Bulk:
+    us = machine.bulkUs + machine.doublingUs * (doublings - 1);
+    break;
+  case Exchange::Async:
+    us = machine.asyncUs + machine.doublingUs * (doublings - 1);
+    break;
+  case Exchange::Scatter: // two rounds of a part to each peer
+    us = 2 * machine.asyncUs + machine.doublingUs * (doublings - 1);
+    sends *= 2.0 / plan.part;
+    break;
+  default:
+    us = machine.pushUs + machine.doublingUs * (doublings - 1);
+  }
+  return us + sends / machine.peerBandwidth * 1e6 + machine.loadUs;
 }
 
-bool cfc::hasReduce(const KernelShape &shape, Operation *op, Split split) {
-  auto linear = dyn_cast<LinearOp>(op);
-  return isa<AttentionOp>(op) || (linear && shape.isGathered(linear) && split == Split::Columns);
+/// What an operation exchanges over the cluster, and how. Unset: nothing.
+static std::pair<Exchange, double> exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel,
+                                              const OpSizes &op, const OpPlan &plan) {
+  if (kernel.part == 1)
+    return {Exchange::Unset, 0};
+  if (op.kind == OpSizes::Attention)
+    return {plan.reduce, double(op.stateBytes())};
+  if (!op.gathered)
+    return {Exchange::Unset, 0};
+  double payload = sizes.linear(kernel, op, plan.split).payload;
+  return plan.split == Split::Columns ? std::pair(plan.reduce, payload)
+                                      : std::pair(plan.gather, payload / kernel.part);
 }
 
-bool cfc::hasFinish(const KernelShape &shape, Operation *op) {
-  auto linear = dyn_cast<LinearOp>(op);
-  return linear && shape.finishes(linear);
+double cfc::exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,
+                       const OpSizes &op, const OpPlan &plan) {
+  auto [algorithm, payload] = exchangeOf(sizes, kernel, op, plan);
+  return algorithm == Exchange::Unset ? 0 : ::exchangeUs(machine, kernel, algorithm, payload);
 }
-
-//===-- Sizes ---------------------------------------------------------------===//
 
 namespace {
-/// What one item of a linear streams and gives.
-struct LinearSize {
-  int64_t rows = 0, columns = 0; ///< of its weights in the item
-  bool f32 = false;              ///< its sums travel as f32
-  LinearSize(const KernelShape &shape, const KernelPlan &plan, LinearOp op, Split split) {
-    bool finishes = shape.finishes(op);
-    columns = finishes ? sliceOf(shape, plan, widthOf(op.getX())) : widthOf(op.getX());
-    for (Value result : op.getResults())
-      rows += finishes ? widthOf(result) : sliceOf(shape, plan, widthOf(result));
-    Type first = getElementTypeOrSelf(op.getResultTypes()[0]);
-    bool mixed =
-        llvm::any_of(op.getResultTypes(), [&](Type type) { return getElementTypeOrSelf(type) != first; });
-    f32 = finishes || split == Split::Columns || mixed || !op.getBiases().empty();
-  }
-  double bytes() const { return 2.0 * rows * columns; }
-  int64_t elementBytes(LinearOp op) const { return f32 ? 4 : ::elementBytes(op.getResults()[0]); }
+/// What one CTA streams in a phase.
+struct Stream {
+  double bytes = 0;                   ///< of this CTA
+  double gridBytes = 0;               ///< of all CTAs that run at a time
+  llvm::SmallVector<int64_t, 4> sets; ///< tiles of each set of consumer warps, ascending
+  double copyBytes = 8192;
+  double tileNs = 0;  ///< that a set spends on a tile
+  double extraNs = 0; ///< and besides on all of them
+  double bandwidth = 0;
 };
-} // namespace
 
-static int64_t softmaxBytes(AttentionOp op) {
-  return 4 * op.getGroup() * (op.getCache().getType().getDim() + 2);
-}
+/// Walks through a kernel's phases.
+class Walk {
+public:
+  Walk(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine, int64_t length,
+       bool describe);
+  KernelCost run();
 
-static std::string checkDivides(int64_t rows, int64_t part, Operation *op) {
-  if (rows % part == 0)
-    return "";
-  return llvm::formatv("{0} splits {1} rows over part = {2}, which does not divide them", opLabel(op), rows,
-                       part);
-}
+private:
+  void launch();
+  void norm(const OpSizes &op);
+  void round(int64_t clusters, int64_t repeats);
+  void linear(const OpSizes &op, const OpPlan &plan);
+  void attention(const OpSizes &op, const OpPlan &plan);
+  void exchange(const OpSizes &op, const OpPlan &plan);
+  void finish();
+  void stream(Stream &s, llvm::function_ref<std::string()> what);
+  double atMost(StreamLimits &all, const Stream &s, double tiles, int64_t active, double &hidden) const;
+  void add(Phase::Kind kind, double us, llvm::function_ref<std::string()> what);
+  std::string label(const OpSizes &op) const { return opLabel(op.op); }
 
-/// Bulk copies move 16 bytes at a time, async stores 4.
-static std::string checkUnit(int64_t bytes, Operation *op, Exchange exchange) {
-  int64_t unit = exchange == Exchange::Bulk ? 16 : exchange == Exchange::Async ? 4 : 1;
-  if (bytes % unit == 0)
-    return "";
-  return llvm::formatv("{0} sends parts of {1} bytes by {2}; multiples of {3} are possible", opLabel(op),
-                       bytes, stringify(exchange), unit);
-}
-
-/// The columns of a linear's weights, and with them its slots, are split over the cluster.
-static std::string checkColumns(const KernelShape &shape, int64_t part, LinearOp op, const LinearSize &size,
-                                const OpPlan &plan) {
-  int64_t blocks = llvm::divideCeil(size.columns, 16), slots = slotsOf(op);
-  if (!shape.isGathered(op))
-    return opLabel(op) + " cannot be split by columns: nothing in its kernel needs whole results";
-  // With another number of slots a CTA's slots would be no subtree of the sum.
-  bool aligned = part == 1 || (llvm::isPowerOf2_64(slots) && slots % part == 0);
-  if (size.columns % 16 || blocks % slots || !aligned)
-    return llvm::formatv("{0} splits {1} columns over part = {2}: its {3} slots must be a power of two, hold "
-                         "as many blocks of "
-                         "16 columns each, and part must divide {3}",
-                         opLabel(op), size.columns, part, slots);
-  if (plan.reduce == Exchange::Scatter)
-    return checkDivides(size.rows, part, op);
-  return checkUnit(size.rows * 4, op, plan.reduce);
-}
-
-std::string cfc::checkSplit(const KernelShape &shape, const KernelPlan &kernel, Operation *op,
-                            const OpPlan &plan) {
-  int64_t part = kernel.part;
-  if (isa<AttentionOp>(op) && plan.reduce == Exchange::Scatter)
-    return opLabel(op) + " cannot reduce by scatter: that merges sums, and an attention's are softmaxes";
-  if (auto attention = dyn_cast<AttentionOp>(op))
-    return checkUnit(softmaxBytes(attention), op, plan.reduce);
-  auto linear = dyn_cast<LinearOp>(op);
-  if (linear && (shape.isGathered(linear) || plan.split == Split::Columns)) {
-    LinearSize size(shape, kernel, linear, plan.split);
-    if (plan.split == Split::Columns)
-      return checkColumns(shape, part, linear, size, plan);
-    std::string why = checkDivides(size.rows, part, op);
-    return why.empty() ? checkUnit(size.rows / part * size.elementBytes(linear), op, plan.gather) : why;
-  }
-  for (Value result : op->getResults()) {
-    if (!isa<RankedTensorType>(result.getType()) || (!linear && !shape.isStored(result)))
-      continue;
-    Form form = shape.storedForm(result);
-    if (form == Full || shape.isWhole(result))
-      continue;
-    int64_t rows = form == Finished ? widthOf(result) : sliceOf(shape, kernel, widthOf(result));
-    if (std::string why = checkDivides(rows, part, op); !why.empty())
-      return why;
-  }
-  return "";
-}
-
-/// Bytes of a ring tile: 16 rows for each warp of `tile_columns` columns, or a segment of 64 cached tokens.
-static int64_t slotBytes(const KernelShape &shape, const KernelChoice &choice) {
-  int64_t bytes = 0;
-  for (auto [op, plan] : llvm::zip_equal(shape.getOps(), choice.ops)) {
-    if (auto attention = dyn_cast<AttentionOp>(op))
-      bytes = std::max<int64_t>(bytes, 64 * 2 * llvm::alignTo(attention.getCache().getType().getDim(), 64));
-    if (auto linear = dyn_cast<LinearOp>(op)) {
-      LinearSize size(shape, choice.kernel, linear, plan.split);
-      int64_t columns = std::min<int64_t>(choice.kernel.tileColumns, llvm::alignTo(size.columns, 64));
-      bytes = std::max<int64_t>(bytes, 16 * choice.kernel.warps * 2 * columns);
-    }
-  }
-  return llvm::alignTo(bytes, 1024);
-}
-
-/// Bytes of one copy of a linear's weights: a box of 64 columns and as many rows, up to 64, as divide the
-/// rows of each weight and of each CTA; else one row of a tile (compiler/lower/KernelLayout.h).
-static double copyBytes(const KernelShape &shape, const KernelPlan &kernel, LinearOp op, const OpPlan &plan) {
-  LinearSize size(shape, kernel, op, plan.split);
-  for (int64_t box : {64, 32, 16, 8}) {
-    bool fits = kernel.part == 1 || plan.split == Split::Columns || size.rows / kernel.part % box == 0;
-    if (shape.isGathered(op)) // stacked: the next weight's rows follow
-      for (Value result : op->getResults().drop_back())
-        fits &= sliceOf(shape, kernel, widthOf(result)) % box == 0;
-    if (fits)
-      return box * 128;
-  }
-  return 2.0 * std::min(kernel.tileColumns, size.columns);
-}
-
-int64_t cfc::estimateShared(const KernelShape &shape, const KernelChoice &choice) {
-  int64_t bytes = 2048, part = choice.kernel.part;
-  llvm::DenseSet<Value> fullInputs;
-  auto wantFull = [&](Value value) {
-    if (fullInputs.insert(value).second)
-      bytes += widthOf(value) * elementBytes(value);
-  };
-  auto exchange = [&](int64_t payload, Exchange algorithm, bool reduces) {
-    bytes += payload + (algorithm == Exchange::Bulk ? payload / (reduces ? 1 : part) : 0);
-    if (reduces) // what comes from all workers; by scatter only the part that this one merges
-      bytes += algorithm == Exchange::Scatter ? payload : part * payload;
-  };
-  for (auto [op, plan] : llvm::zip_equal(shape.getOps(), choice.ops)) {
-    if (auto norm = dyn_cast<RmsNormOp>(op)) {
-      wantFull(norm.getX());
-      wantFull(norm.getResult());
-    } else if (auto linear = dyn_cast<LinearOp>(op)) {
-      LinearSize size(shape, choice.kernel, linear, plan.split);
-      int64_t payload = size.rows * size.elementBytes(linear);
-      bool columns = plan.split == Split::Columns;
-      if (!shape.finishes(linear))
-        wantFull(linear.getX());
-      bytes += columns ? payload : payload / part;
-      if (shape.isGathered(linear))
-        exchange(payload, columns ? plan.reduce : plan.gather, columns);
-      if (size.f32)
-        bytes += shape.finishes(linear) ? payload * 3 / 2 / part : payload;
-    } else if (auto attention = dyn_cast<AttentionOp>(op)) {
-      int64_t state = softmaxBytes(attention);
-      bytes += state * (2 * 4 + 5);
-      exchange(state, plan.reduce, true);
-      bytes += 2 * state;
-    } else {
-      for (Value result : op->getResults())
-        if (isa<RankedTensorType>(result.getType()))
-          bytes += sliceOf(shape, choice.kernel, widthOf(result)) * elementBytes(result) * 2;
-    }
-  }
-  int64_t stage = slotBytes(shape, choice);
-  return bytes + (stage ? choice.kernel.ringStages * (stage + 16) : 0);
-}
-
-//===-- Time ----------------------------------------------------------------===//
-
-namespace {
-/// The clusters of one kernel on the machine.
-struct Grid {
-  const Machine &machine;
+  const KernelSizes &sizes;
+  const KernelChoice &choice;
   const KernelPlan &plan;
-  int64_t items, resident, waves;
-  double ring; ///< bytes in flight to a CTA: all stages but the one that is read
-
-  /// Bytes a second that `clusters` at a time read, in tiles of `tileBytes`.
-  double bandwidth(int64_t clusters, double tileBytes) const {
-    int64_t ctas = clusters * plan.part, sms = std::min(ctas, machine.sms);
-    double perSm = double(ctas) / sms * ring / 0.85e-6; // a ring's worth for each latency of the memory
-    double memory = std::min(machine.bandwidth, sms * std::min(machine.smBandwidth, perSm));
-    double consumers = ctas * tileBytes / (machine.tileNs * 1e-9 + tileBytes / machine.ctaBandwidth);
-    // Each waits for the other now and then: the faster of the two is not free.
-    return 1 / (1 / std::min(memory, consumers) + 0.25 / std::max(memory, consumers));
-  }
-  /// Microseconds in which the whole grid streams `bytes`, in `copies` bulk copies and tiles of `tileBytes`.
-  double stream(double bytes, double copies, double tileBytes) const {
-    double time = 0;
-    for (int64_t done = 0; done < items;) {
-      int64_t now = std::min(items - done, resident),
-              repeats = std::max<int64_t>(1, (items - done) / resident);
-      int64_t sms = std::min(now * plan.part, machine.sms);
-      double read = bytes / items * now / bandwidth(now, tileBytes) * 1e6;
-      double starts = copies / items * now / sms * machine.copyNs * 1e-3;
-      // With few stages the copies stop whenever the consumers are late.
-      time += repeats * std::max(read, starts) * (1 + 0.3 / plan.ringStages);
-      done += repeats * now;
-    }
-    return time;
-  }
-  double exchange(Exchange algorithm, double bytes) const {
-    double rounds = algorithm == Exchange::Butterfly ? std::max(0, int(llvm::Log2_64(plan.part)) - 1) : 0;
-    if (algorithm == Exchange::Scatter) { // twice a part to each peer instead of all
-      rounds = 1;
-      bytes *= 2.0 / plan.part;
-    }
-    double remote = (plan.part - 1) * bytes / 37e9 * 1e6; // 21 bytes a cycle from each SM
-    return waves * (machine.exchangeUs + rounds * machine.roundUs + remote);
-  }
+  const Machine &machine;
+  int64_t length;
+  bool describe;
+  KernelCost cost;
+  double ringUs = 0;     ///< in which the memory fills all rings
+  double idle = 0;       ///< since the producer could last run ahead, without consumers that take tiles
+  double lastStream = 0; ///< time of the last stream
+  double now = 0;
+  int64_t clusters = 1, ctas = 1; ///< that run at a time in this round
+  double perSm = 1;               ///< CTAs of an SM that has some
+  int64_t busiest = 1;            ///< CTAs of the SM that has most
+  int64_t repeats = 1;            ///< how often this round comes
 };
 } // namespace
 
-/// What a linear adds. Text only if `describe`: plans are enumerated by the thousand.
-static Phase linearPhase(const Grid &grid, const KernelShape &shape, LinearOp op, const OpPlan &plan,
-                         bool describe) {
-  const Machine &machine = grid.machine;
-  LinearSize size(shape, grid.plan, op, plan.split);
-  bool byColumns = plan.split == Split::Columns;
-  Phase phase;
-  phase.bytes = size.bytes() * grid.items;
-  double tileBytes =
-      32.0 * grid.plan.warps *
-      std::min(grid.plan.tileColumns, byColumns ? size.columns / grid.plan.part : size.columns);
-  phase.us = grid.stream(phase.bytes, phase.bytes / copyBytes(shape, grid.plan, op, plan), tileBytes);
-  if (describe)
-    phase.what = llvm::formatv("weights of {0} x {1} an item", size.rows, size.columns);
-  if (shape.isGathered(op) && grid.plan.part > 1) {
-    Exchange exchange = byColumns ? plan.reduce : plan.gather;
-    int64_t payload = size.rows * size.elementBytes(op);
-    phase.us += grid.exchange(exchange, byColumns ? payload : payload / grid.plan.part);
-    if (describe)
-      phase.what += ((byColumns ? ", reduced by " : ", gathered by ") + stringify(exchange)).str();
+Walk::Walk(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine, int64_t length,
+           bool describe)
+    : sizes(sizes), choice(choice), plan(choice.kernel), machine(machine), length(length),
+      describe(describe) {
+  cost.items = itemsOf(sizes.getShape(), plan);
+  cost.clusters = std::min(cost.items, std::max<int64_t>(1, machine.resident(plan.part, plan.ctasPerSm)));
+  if (plan.clusters)
+    cost.clusters = std::min(cost.clusters, plan.clusters);
+  cost.rounds = llvm::divideCeil(cost.items, cost.clusters);
+}
+
+void Walk::add(Phase::Kind kind, double us, llvm::function_ref<std::string()> what) {
+  if (describe) {
+    Phase phase;
+    phase.kind = kind;
+    phase.what = what();
+    phase.start = now;
+    phase.us = us;
+    phase.repeats = repeats;
+    cost.phases.push_back(std::move(phase));
   }
-  if (!shape.finishes(op))
-    return phase;
-  double sums = double(size.rows) * grid.items, reads = 2 * 4 * sums / machine.bandwidth * 1e6;
-  phase.us += machine.gridExchangeUs + (plan.finish == Exchange::Atomic ? sums / 77e9 * 1e6 : reads);
-  if (describe)
-    phase.what += (", summed over the items by " + stringify(plan.finish)).str();
-  return phase;
+  now += us;
+  if (kind != Phase::Stream)
+    idle += us;
 }
 
-static Phase attentionPhase(const Grid &grid, AttentionOp op, const OpPlan &plan, int64_t length,
-                            bool describe) {
-  int64_t dim = op.getCache().getType().getDim();
-  length = std::min(length, op.getLen().getType().getCapacity());
-  Phase phase;
-  phase.bytes = 4.0 * length * dim * grid.items;
-  phase.us =
-      grid.stream(phase.bytes, phase.bytes / (64 * 2 * 64), 128.0 * dim); // boxes and tiles of 64 tokens
-  if (describe)
-    phase.what = llvm::formatv("{0} cached tokens, {1} query heads an item", length, op.getGroup());
-  if (grid.plan.part == 1)
-    return phase;
-  phase.us += grid.exchange(plan.reduce, softmaxBytes(op));
-  if (describe)
-    phase.what += (", merged by " + stringify(plan.reduce)).str();
-  return phase;
+//===-- Streams ---------------------------------------------------------------===//
+
+/// Time of `tiles` tiles for each of `active` sets. Adds up the limits that lead to it; `hidden` is what the
+/// memory has done before.
+double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t active, double &hidden) const {
+  double part = tiles * active / llvm::sum_of(s.sets, 0.0); // of this CTA's bytes
+  // Sets that share an SM slow each other down once they fill it.
+  double share = std::max(1.0, machine.setShare * active * busiest);
+  double consumer = s.tileNs * share * 1e-3;
+  int64_t stages = std::max<int64_t>(1, plan.ringStages / setsOf(plan));
+  StreamLimits now;
+  now.memory = part * s.gridBytes / s.bandwidth * 1e6;
+  now.sm = part * s.bytes * perSm / machine.smBandwidth * 1e6;
+  now.copies = part * s.bytes / s.copyBytes * perSm * machine.copyNs * 1e-3;
+  now.consumers = tiles * consumer;
+  now.ring = tiles * (machine.memoryUs + consumer) / stages;
+  all.memory += now.memory, all.sm += now.sm, all.copies += now.copies;
+  all.consumers += now.consumers, all.ring += now.ring;
+  double early = std::min(hidden, now.memory), late = 1 - early / now.memory;
+  hidden -= early;
+  double sum = 0;
+  for (double limit : {now.memory * late, now.sm * late, now.copies * late, now.consumers, now.ring})
+    sum += std::pow(limit, machine.blend);
+  return std::pow(sum, 1 / machine.blend);
 }
 
-KernelCost cfc::predict(const KernelShape &shape, const KernelChoice &choice, const Machine &machine,
+void Walk::stream(Stream &s, llvm::function_ref<std::string()> what) {
+  llvm::sort(s.sets);
+  StreamLimits limits;
+  double hidden = std::min({idle, ringUs, s.gridBytes / s.bandwidth * 1e6}), left = hidden, us = 0;
+  // Sets with fewer tiles stop early; the others then have a part of the ring alone.
+  for (size_t i = 0; i < s.sets.size(); ++i)
+    if (int64_t tiles = s.sets[i] - (i ? s.sets[i - 1] : 0); tiles > 0)
+      us += atMost(limits, s, tiles, s.sets.size() - i, left);
+  limits.consumers += s.extraNs * 1e-3;
+  us += s.extraNs * 1e-3;
+  if (plan.pdl == 1 && 2 * clusters > machine.resident(plan.part, plan.ctasPerSm))
+    us *= 1 + machine.pdlCrowded;
+  cost.bytes += s.gridBytes * repeats;
+  add(Phase::Stream, us, what);
+  if (describe) {
+    Phase &phase = cost.phases.back();
+    phase.bytes = s.gridBytes;
+    phase.hidden = hidden;
+    phase.loadStart = phase.start - hidden;
+    phase.limits = limits;
+  }
+  idle = 0;
+  lastStream = us;
+}
+
+/// Tiles of each set where `rows` rows of `columns` columns are dealt to them, 64 rows at a time.
+static void dealTiles(Stream &s, const KernelPlan &plan, int64_t rows, int64_t columns) {
+  int64_t sets = setsOf(plan), blocks = llvm::divideCeil(rows, kSetRows);
+  int64_t tiles = llvm::divideCeil(columns, std::min<int64_t>(plan.tileColumns, llvm::alignTo(columns, 16)));
+  for (int64_t i = 0; i < sets; ++i)
+    s.sets.push_back(llvm::divideCeil(std::max<int64_t>(0, blocks - i), sets) * tiles);
+}
+
+void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
+  LinearSize size = sizes.linear(plan, op, opPlan.split);
+  bool byColumns = opPlan.split == Split::Columns;
+  int64_t rows = byColumns ? size.rows : llvm::divideCeil(size.rows, plan.part);
+  int64_t columns = byColumns ? llvm::divideCeil(size.columns, plan.part) : size.columns;
+  Stream s;
+  s.bytes = 2.0 * rows * columns;
+  s.gridBytes = 2.0 * size.rows * size.columns * clusters;
+  dealTiles(s, plan, rows, columns);
+  bool packed = plan.weights == Layout::Packed && op.packable;
+  s.bandwidth = packed ? machine.bandwidth : machine.boxBandwidth;
+  s.copyBytes = sizes.copyBytes(plan, op, opPlan);
+  double width = std::min(plan.tileColumns, columns);
+  s.tileNs = machine.tileNs + machine.blockNs * width / 16;
+  if (op.finishes) // partial sums are left after each row of tiles
+    s.tileNs += machine.sumTileNs / llvm::divideCeil(columns, plan.tileColumns);
+  stream(s, [&]() -> std::string {
+    return llvm::formatv("{0}: weights of {1} x {2} an item, {3}", label(op), size.rows, size.columns,
+                         packed ? "packed" : "native");
+  });
+  exchange(op, opPlan);
+}
+
+void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
+  int64_t tokens = std::min(length, op.capacity), segments = llvm::divideCeil(tokens, kSegmentTokens);
+  int64_t perGroup = llvm::divideCeil(segments, kSegmentGroups);
+  int64_t groups = std::max<int64_t>(1, kSegmentGroups / plan.part); // of this CTA
+  int64_t sets = llvm::bit_floor(uint64_t(std::min(setsOf(plan), groups)));
+  // The CTA with the first groups has most.
+  int64_t mine = std::min(segments, groups * perGroup);
+  Stream s;
+  s.bytes = 4.0 * op.dim * std::min(tokens, mine * kSegmentTokens);
+  s.gridBytes = 4.0 * op.dim * tokens * clusters;
+  s.sets.assign(sets, 2 * std::min<int64_t>(llvm::divideCeil(mine, sets), groups / sets * perGroup));
+  s.tileNs = machine.tileNs + (machine.segmentNs + machine.segmentBlockNs * llvm::divideCeil(op.dim, 16)) / 2;
+  double merges = std::max(1.0, op.group * op.dim / 128.0);
+  s.extraNs = groups / sets * machine.groupNs * (1 + merges) / 2;
+  s.bandwidth = machine.boxBandwidth;
+  if (tokens == 0)
+    s.sets.assign(sets, 0);
+  stream(s, [&]() -> std::string {
+    return llvm::formatv("{0}: {1} cached tokens, {2} query heads an item", label(op), tokens, op.group);
+  });
+  exchange(op, opPlan);
+  add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2,
+      [&] { return label(op) + ": the appended token"; });
+}
+
+//===-- Around them -----------------------------------------------------------===//
+
+void Walk::launch() {
+  bool waits = plan.pdl == 1;
+  add(Phase::Launch, waits ? machine.launchPdlUs : machine.launchUs,
+      [&] { return waits ? "launch, overlapped" : "launch"; });
+  // A kernel that starts early fills its rings while the one before streams: the memory gains nothing.
+  idle = waits ? 0 : std::max(0.0, idle - 0.7 * machine.launchUs);
+}
+
+void Walk::norm(const OpSizes &op) {
+  double us = machine.normUs + machine.normColumnNs * 1e-3 * op.columns * kSetWarps / plan.warps;
+  double before = idle;
+  add(Phase::Norm, us, [&] { return label(op); });
+  if (plan.pdl == 1)
+    idle = before;
+}
+
+void Walk::exchange(const OpSizes &op, const OpPlan &opPlan) {
+  auto [algorithm, payload] = exchangeOf(sizes, plan, op, opPlan);
+  if (algorithm == Exchange::Unset)
+    return;
+  double us = ::exchangeUs(machine, plan, algorithm, payload) + machine.skew * lastStream;
+  add(Phase::Exchange, us, [&]() -> std::string {
+    return llvm::formatv("{0}: {1:F0} bytes to each peer by {2}", label(op), payload, stringify(algorithm));
+  });
+}
+
+void Walk::finish() {
+  for (auto [op, opPlan] : llvm::zip_equal(sizes.getOps(), choice.ops)) {
+    if (!op.finishes)
+      continue;
+    double sums = 0;
+    for (int64_t width : op.widths)
+      sums += double(width) * cost.items;
+    bool atomic = opPlan.finish == Exchange::Atomic;
+    // Ordered: the last CTAs read all partial sums.
+    double us = atomic ? sums / machine.atomicRate * 1e6 : 4 * sums / machine.bandwidth * 1e6;
+    add(Phase::Sum, machine.finishUs + us,
+        [&] { return label(op) + ": summed over the items by " + stringify(opPlan.finish).str(); });
+  }
+}
+
+/// All operations but norms, which come before the items, once for `now` clusters at a time.
+void Walk::round(int64_t nowClusters, int64_t times) {
+  clusters = nowClusters, repeats = times;
+  ctas = clusters * plan.part;
+  perSm = std::max(1.0, double(ctas) / machine.usableSms());
+  // Where fewer CTAs to an SM do not hold all clusters, some SM has more.
+  busiest = 1;
+  while (busiest < plan.ctasPerSm && clusters > machine.resident(plan.part, busiest))
+    ++busiest;
+  ringUs = double(ctas) * plan.ringStages * sizes.slotBytes(choice) / machine.bandwidth * 1e6;
+  double start = now;
+  for (auto [op, opPlan] : llvm::zip_equal(sizes.getOps(), choice.ops)) {
+    if (op.kind == OpSizes::Linear)
+      linear(op, opPlan);
+    else if (op.kind == OpSizes::Attention)
+      attention(op, opPlan);
+    else if (op.kind == OpSizes::Elements)
+      add(Phase::Elements, machine.elementsUs, [&] { return label(op); });
+  }
+  now += (repeats - 1) * (now - start);
+  repeats = 1;
+}
+
+KernelCost Walk::run() {
+  launch();
+  for (const OpSizes &op : sizes.getOps())
+    if (op.kind == OpSizes::Norm)
+      norm(op);
+  round(cost.clusters, cost.items / cost.clusters);
+  if (int64_t rest = cost.items % cost.clusters)
+    round(rest, 1);
+  finish();
+  cost.us = now;
+  return std::move(cost);
+}
+
+KernelCost cfc::predict(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine,
                         int64_t length, bool describe) {
-  KernelCost cost;
-  cost.items = itemsOf(shape, choice.kernel);
-  cost.resident = std::max<int64_t>(1, machine.resident(choice.kernel.part, choice.kernel.ctasPerSm));
-  cost.waves = llvm::divideCeil(cost.items, cost.resident);
-  Grid grid{machine,       choice.kernel, cost.items,
-            cost.resident, cost.waves,    double((choice.kernel.ringStages - 1) * slotBytes(shape, choice))};
-  auto add = [&](Phase phase) {
-    cost.us += phase.us;
-    cost.bytes += phase.bytes;
-    if (describe)
-      cost.phases.push_back(std::move(phase));
-  };
-  add({"launch", 0, machine.launchUs});
-  for (auto [op, plan] : llvm::zip_equal(shape.getOps(), choice.ops)) {
-    Phase phase{"", 0, 0.3};
-    if (auto linear = dyn_cast<LinearOp>(op))
-      phase = linearPhase(grid, shape, linear, plan, describe);
-    else if (auto attention = dyn_cast<AttentionOp>(op))
-      phase = attentionPhase(grid, attention, plan, length, describe);
-    else if (isa<RmsNormOp>(op))
-      phase.us = machine.normUs;
-    if (describe)
-      phase.what = opLabel(op) + (phase.what.empty() ? "" : ": " + phase.what);
-    add(std::move(phase));
-  }
-  return cost;
+  return Walk(sizes, choice, machine, length, describe).run();
 }

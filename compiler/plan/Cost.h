@@ -1,44 +1,51 @@
 //===- Cost.h - What a kernel costs, before it is built ---------------------===//
 #pragma once
-#include "compiler/plan/Fusion.h"
 #include "compiler/plan/Machine.h"
+#include "compiler/plan/Sizes.h"
 
 namespace cfc {
 
-/// The choices for one kernel and, in their order, for its operations.
-struct KernelChoice {
-  KernelPlan kernel;
-  llvm::SmallVector<OpPlan, 8> ops;
+/// What each limit of a stream alone would let it take, in microseconds.
+struct StreamLimits {
+  double memory = 0;    ///< the memory's bandwidth
+  double sm = 0;        ///< an SM's bandwidth
+  double copies = 0;    ///< starting copies
+  double ring = 0;      ///< a ring tile is filled again only after it was consumed
+  double consumers = 0; ///< what consumers do
+  /// The name of the largest.
+  llvm::StringRef largest() const;
 };
 
-/// A part of a kernel's work.
+/// A part of a kernel's time, as the slowest CTA sees it. Times are in microseconds.
 struct Phase {
+  enum Kind { Launch, Norm, Stream, Exchange, Elements, Sum } kind = Elements;
   std::string what;
-  double bytes = 0; ///< of memory read and written over the whole grid
-  double us = 0;    ///< time that it adds
+  double bytes = 0; ///< read over the whole grid
+  double start = 0; ///< since the end of the kernel before
+  double us = 0;    ///< that the consumers spend in it
+  double loadStart =
+      0; ///< Stream: when the producer starts to copy for it: it runs ahead, as far as the ring goes
+  double hidden = 0;   ///< Stream: how long copies for it came in while consumers did something else
+  int64_t repeats = 1; ///< how often it comes, with those beside it, where clusters take several items
+  StreamLimits limits; ///< Stream
 };
+llvm::StringRef stringify(Phase::Kind kind);
 
 struct KernelCost {
-  int64_t items = 1, resident = 1, waves = 1;
+  int64_t items = 1;    ///< that clusters take
+  int64_t clusters = 1; ///< that run at a time
+  int64_t rounds = 1;   ///< in which they take the items
   double bytes = 0, us = 0;
   std::vector<Phase> phases;
 };
 
-/// Predicted time of one launch for a cache of `length` tokens. Phases are listed only if `describe`.
-KernelCost predict(const KernelShape &shape, const KernelChoice &choice, const Machine &machine,
+/// Predicted time of one launch in a chain of like kernels, for a cache of `length` tokens. Phases are listed
+/// only if `describe`: plans are weighed by the thousand.
+KernelCost predict(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine,
                    int64_t length, bool describe = false);
 
-/// Estimate of a CTA's shared memory in bytes: tiles, buffers of exchanges and the ring.
-int64_t estimateShared(const KernelShape &shape, const KernelChoice &choice);
-
-/// Why an operation cannot be spread over the cluster as chosen, or "" if it can.
-std::string checkSplit(const KernelShape &shape, const KernelPlan &kernel, mlir::Operation *op,
-                       const OpPlan &plan);
-
-/// Whether an operation has a choice of that kind in its kernel.
-bool hasSplit(const KernelShape &shape, mlir::Operation *op);
-bool hasGather(const KernelShape &shape, mlir::Operation *op, Split split);
-bool hasReduce(const KernelShape &shape, mlir::Operation *op, Split split);
-bool hasFinish(const KernelShape &shape, mlir::Operation *op);
+/// Microseconds of an operation's exchange over the cluster; 0 if it has none.
+double exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,
+                  const OpSizes &op, const OpPlan &plan);
 
 } // namespace cfc

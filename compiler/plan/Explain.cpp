@@ -1,10 +1,100 @@
 //===- Explain.cpp - A plan phase by phase ----------------------------------===//
-#include "compiler/plan/Cost.h"
-#include "compiler/plan/Planner.h"
+#include "compiler/plan/Explain.h"
 #include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace cfc;
+
+double Explanation::us() const {
+  return llvm::accumulate(kernels, 0.0, [](double sum, const auto &kernel) { return sum + kernel.cost.us; });
+}
+
+double Explanation::bytes() const {
+  return llvm::accumulate(kernels, 0.0,
+                          [](double sum, const auto &kernel) { return sum + kernel.cost.bytes; });
+}
+
+//===-- Costs of a plan -----------------------------------------------------===//
+
+namespace {
+/// The kernels of a plan.
+struct PlannedKernels {
+  std::vector<KernelShape> shapes;
+  std::vector<KernelChoice> choices;
+
+  static std::optional<PlannedKernels> of(attn::GraphOp graph, const Plan &plan) {
+    SmallVector<int64_t> kernels;
+    for (Operation *op : kernelOps(graph))
+      kernels.push_back(planOf(plan, op).kernel);
+    if (llvm::is_contained(kernels, -1))
+      return std::nullopt;
+    PlannedKernels result;
+    // What does not fit is the caller's to say.
+    ScopedDiagnosticHandler quiet(graph.getContext(), [](Diagnostic &) { return success(); });
+    FailureOr<Fusion> fusion = fuse(graph, {}, kernels);
+    if (failed(fusion))
+      return std::nullopt;
+    FailureOr<std::vector<KernelShape>> shapes = shapeKernels(graph, *fusion);
+    if (failed(shapes) || shapes->size() != plan.kernels.size())
+      return std::nullopt;
+    result.shapes = std::move(*shapes);
+    for (auto [shape, kernel] : llvm::zip_equal(result.shapes, plan.kernels)) {
+      KernelChoice &choice = result.choices.emplace_back();
+      choice.kernel = kernel;
+      bool rows = shape.hasItems() && !shape.getHeads();
+      if (!kernel.part || !kernel.warps || !kernel.ctasPerSm || !kernel.ringStages || !kernel.tileColumns ||
+          (rows && !kernel.rowsPerItem))
+        return std::nullopt;
+      for (Operation *op : shape.getOps())
+        choice.ops.push_back(planOf(plan, op));
+    }
+    return result;
+  }
+};
+} // namespace
+
+static std::string itemName(const KernelShape &shape) {
+  return shape.getHeads() ? "head" : shape.hasItems() ? "block of rows" : "item";
+}
+
+std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &plan, const Machine &machine,
+                                            int64_t length, const SharedBytesFn &sharedBytes) {
+  std::optional<PlannedKernels> planned = PlannedKernels::of(graph, plan);
+  if (!planned)
+    return std::nullopt;
+  std::string why;
+  SmallVector<int64_t> exact = sharedBytes ? sharedBytes(graph, plan, why) : SmallVector<int64_t>();
+  Explanation result;
+  result.graph = graph.getSymName().str();
+  result.planHash = plan.shortHash();
+  result.machine = machine;
+  result.length = length;
+  for (auto [i, shape, choice] : llvm::enumerate(planned->shapes, planned->choices)) {
+    KernelSizes sizes(shape);
+    ExplainedKernel &kernel = result.kernels.emplace_back();
+    kernel.plan = choice.kernel;
+    kernel.cost = predict(sizes, choice, machine, length, /*describe=*/true);
+    kernel.itemName = itemName(shape);
+    kernel.sharedBytes = i < exact.size() ? exact[i] : sizes.estimateShared(choice);
+    kernel.slotBytes = sizes.slotBytes(choice);
+  }
+  return result;
+}
+
+std::optional<double> cfc::predictPlan(attn::GraphOp graph, const Plan &plan, const Machine &machine,
+                                       int64_t length) {
+  std::optional<PlannedKernels> planned = PlannedKernels::of(graph, plan);
+  if (!planned)
+    return std::nullopt;
+  double us = 0;
+  for (auto [shape, choice] : llvm::zip_equal(planned->shapes, planned->choices))
+    us += predict(KernelSizes(shape), choice, machine, length).us;
+  return us;
+}
+
+//===-- Text ----------------------------------------------------------------===//
 
 static std::string readable(double bytes) {
   if (bytes >= 1e6)
@@ -13,50 +103,122 @@ static std::string readable(double bytes) {
                       : llvm::formatv("{0:F0} B", bytes).str();
 }
 
-static void explainKernel(llvm::raw_ostream &out, const KernelShape &shape, const KernelChoice &choice,
-                          size_t index, const Machine &machine, const KernelCost &cost, int64_t sharedBytes) {
-  const KernelPlan &k = choice.kernel;
-  out << llvm::formatv("kernel {0}: {1} {2} on clusters of {3} CTAs, {4} + 1 warps each, {5} a SM\n", index,
-                       cost.items,
-                       shape.getHeads() ? "heads" : (shape.hasItems() ? "blocks of rows" : "item"), k.part,
-                       k.warps, k.ctasPerSm);
-  out << llvm::formatv("  {0} of {1} clusters are resident: {2} {3}\n", std::min(cost.items, cost.resident),
-                       cost.items, cost.waves, cost.waves == 1 ? "wave" : "waves");
-  out << llvm::formatv("  {0} bytes of shared memory a CTA of {1}; a ring of {2} tiles of {3} x {4}\n",
-                       sharedBytes, machine.sharedLimit(k.ctasPerSm), k.ringStages, 16 * k.warps,
-                       k.tileColumns);
-  for (const Phase &phase : cost.phases)
-    out << llvm::formatv("  {0,8:F2} us  {1,10}  {2}\n", phase.us, phase.bytes ? readable(phase.bytes) : "",
-                         phase.what);
+static std::string counted(int64_t n, StringRef what) {
+  if (n == 1)
+    return ("1 " + what).str();
+  auto [first, rest] = what.split(' ');
+  return (Twine(n) + " " + first + "s" + (rest.empty() ? "" : " ") + rest).str();
 }
 
-std::string cfc::explain(attn::GraphOp graph, const Plan &plan, const Machine &machine, int64_t length,
-                         const SharedBytesFn &sharedBytes) {
-  SmallVector<int64_t> kernels;
-  for (Operation *op : kernelOps(graph))
-    kernels.push_back(planOf(plan, op).kernel);
-  FailureOr<Fusion> fusion = fuse(graph, {}, kernels);
-  if (failed(fusion))
-    return "";
-  FailureOr<std::vector<KernelShape>> shapes = shapeKernels(graph, *fusion);
-  if (failed(shapes) || shapes->size() != plan.kernels.size())
-    return "";
-  std::string why, text;
-  SmallVector<int64_t> exact = sharedBytes ? sharedBytes(graph, plan, why) : SmallVector<int64_t>();
-  llvm::raw_string_ostream out(text);
-  out << "graph @" << graph.getSymName() << " on " << machine.name << ", predicted for " << length
-      << " cached tokens\n";
-  double us = 0, bytes = 0;
-  for (auto [i, shape] : llvm::enumerate(*shapes)) {
-    KernelChoice choice{plan.kernels[i], {}};
-    for (Operation *op : shape.getOps())
-      choice.ops.push_back(planOf(plan, op));
-    KernelCost cost = predict(shape, choice, machine, length, /*describe=*/true);
-    explainKernel(out, shape, choice, i, machine, cost,
-                  i < exact.size() ? exact[i] : estimateShared(shape, choice));
-    us += cost.us, bytes += cost.bytes;
+static void kernelText(llvm::raw_ostream &out, const ExplainedKernel &kernel, size_t index,
+                       const Machine &machine) {
+  const KernelPlan &k = kernel.plan;
+  const KernelCost &cost = kernel.cost;
+  out << llvm::formatv("kernel {0}: {1} on clusters of {2}, {3} + 1 warps each, {4} a SM{5}\n", index,
+                       counted(cost.items, kernel.itemName), counted(k.part, "CTA"), k.warps, k.ctasPerSm,
+                       k.pdl == 1 ? ", started while the kernel before ends" : "");
+  out << llvm::formatv("  {0} of {1} clusters run at a time: {2}\n", cost.clusters, cost.items,
+                       counted(cost.rounds, "round"));
+  out << llvm::formatv("  {0} bytes of shared memory a CTA of {1}; a ring of {2} tiles of {3} x {4}\n",
+                       kernel.sharedBytes, machine.sharedLimit(k.ctasPerSm), k.ringStages, kSetRows,
+                       k.tileColumns);
+  out << "     start      time       bytes  phase\n";
+  for (const Phase &phase : cost.phases) {
+    out << llvm::formatv("  {0,8:F2}  {1,8:F2}  {2,10}  {3}", phase.start, phase.us,
+                         phase.bytes ? readable(phase.bytes) : "", phase.what);
+    if (phase.kind == Phase::Stream && phase.us > 0)
+      out << llvm::formatv("; limit: {0}{1}", phase.limits.largest(),
+                           phase.hidden >= 0.005 ? llvm::formatv(", {0:F2} us ahead", phase.hidden).str()
+                                                 : "");
+    if (phase.repeats > 1)
+      out << llvm::formatv("; {0} times", phase.repeats);
+    out << "\n";
   }
-  out << llvm::formatv("in all {0:F1} us for {1}; the memory alone needs {2:F1} us\n", us, readable(bytes),
-                       bytes / machine.bandwidth * 1e6);
+}
+
+std::string cfc::explanationText(const Explanation &explanation) {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  out << "graph @" << explanation.graph << " on " << explanation.machine.name;
+  if (explanation.machine.smsLimit)
+    out << " with " << explanation.machine.usableSms() << " SMs";
+  out << ", plan " << explanation.planHash << ", predicted for " << explanation.length << " cached tokens\n";
+  for (auto [i, kernel] : llvm::enumerate(explanation.kernels))
+    kernelText(out, kernel, i, explanation.machine);
+  out << llvm::formatv("in all {0:F1} us for {1}; the memory alone needs {2:F1} us\n", explanation.us(),
+                       readable(explanation.bytes()), explanation.floorUs());
   return text;
+}
+
+//===-- JSON ----------------------------------------------------------------===//
+
+/// Enough digits to read, the same everywhere.
+static double rounded(double us) { return std::round(us * 1e4) / 1e4; }
+
+static void phaseJson(llvm::json::OStream &out, const Phase &phase) {
+  out.object([&] {
+    out.attribute("kind", stringify(phase.kind));
+    out.attribute("what", phase.what);
+    out.attribute("start_us", rounded(phase.start));
+    out.attribute("us", rounded(phase.us));
+    if (phase.repeats > 1)
+      out.attribute("times", phase.repeats);
+    if (phase.kind != Phase::Stream)
+      return;
+    out.attribute("bytes", phase.bytes);
+    out.attribute("load_start_us", rounded(phase.loadStart));
+    out.attribute("ahead_us", rounded(phase.hidden));
+    out.attribute("limit", phase.limits.largest());
+    out.attributeObject("limits_us", [&] {
+      out.attribute("memory", rounded(phase.limits.memory));
+      out.attribute("sm", rounded(phase.limits.sm));
+      out.attribute("copies", rounded(phase.limits.copies));
+      out.attribute("ring", rounded(phase.limits.ring));
+      out.attribute("consumers", rounded(phase.limits.consumers));
+    });
+  });
+}
+
+static void kernelJson(llvm::json::OStream &out, const ExplainedKernel &kernel) {
+  const KernelPlan &k = kernel.plan;
+  out.object([&] {
+    out.attribute("items", kernel.cost.items);
+    out.attribute("item", kernel.itemName);
+    out.attribute("clusters", kernel.cost.clusters);
+    out.attribute("rounds", kernel.cost.rounds);
+    out.attribute("part", k.part);
+    out.attribute("warps", k.warps);
+    out.attribute("ctas_per_sm", k.ctasPerSm);
+    out.attribute("pdl", k.pdl == 1);
+    out.attribute("ring_stages", k.ringStages);
+    out.attribute("ring_tile_bytes", kernel.slotBytes);
+    out.attribute("shared_bytes", kernel.sharedBytes);
+    out.attribute("bytes", kernel.cost.bytes);
+    out.attribute("us", rounded(kernel.cost.us));
+    out.attributeArray("phases", [&] {
+      for (const Phase &phase : kernel.cost.phases)
+        phaseJson(out, phase);
+    });
+  });
+}
+
+std::string cfc::explanationJson(const Explanation &explanation) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  llvm::json::OStream out(stream, 2);
+  out.object([&] {
+    out.attribute("graph", explanation.graph);
+    out.attribute("plan", explanation.planHash);
+    out.attribute("machine", explanation.machine.name);
+    out.attribute("sms", explanation.machine.usableSms());
+    out.attribute("length", explanation.length);
+    out.attribute("us", rounded(explanation.us()));
+    out.attribute("bytes", explanation.bytes());
+    out.attribute("floor_us", rounded(explanation.floorUs()));
+    out.attributeArray("kernels", [&] {
+      for (const ExplainedKernel &kernel : explanation.kernels)
+        kernelJson(out, kernel);
+    });
+  });
+  return text + "\n";
 }

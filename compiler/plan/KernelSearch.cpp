@@ -12,7 +12,7 @@ static constexpr size_t kDraws = 64;
 
 KernelSearch::KernelSearch(const KernelShape &shape, size_t index, const Machine &machine,
                            const PlanOptions &options)
-    : shape(&shape), index(index), machine(&machine), options(&options) {
+    : shape(&shape), sizes(shape), index(index), machine(&machine), options(&options) {
   if (options.given && index < options.given->kernels.size())
     given = options.given->kernels[index];
   for (Operation *op : shape.getOps())
@@ -26,17 +26,17 @@ static SmallVector<int64_t> only(int64_t given, ArrayRef<int64_t> all) {
 }
 
 bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
-  bool streams = llvm::any_of(shape->getOps(), [](Operation *op) { return isa<LinearOp, AttentionOp>(op); });
-  domain.parts =
-      only(given.part, shape->hasItems() ? ArrayRef<int64_t>{1, 2, 4, 8, 16} : ArrayRef<int64_t>{1});
-  domain.warps = only(given.warps, {4, 8});
+  bool streams = llvm::any_of(sizes.getOps(), [](const OpSizes &op) {
+    return op.kind == OpSizes::Linear || op.kind == OpSizes::Attention;
+  });
+  using List = ArrayRef<int64_t>;
+  domain.parts = only(given.part, shape->hasItems() ? List{1, 2, 4, 8, 16} : List{1});
+  domain.warps = only(given.warps, {4, 8, 16});
   domain.ctas = only(given.ctasPerSm, {1, 2, 3});
   domain.pdl = given.pdl >= 0 ? SmallVector<int64_t>{given.pdl} : SmallVector<int64_t>{0, 1};
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
-  domain.stages =
-      only(given.ringStages, streams ? ArrayRef<int64_t>{2, 3, 4, 5, 6, 8, 10, 12} : ArrayRef<int64_t>{4});
-  domain.columns =
-      only(given.tileColumns, streams ? ArrayRef<int64_t>{64, 128, 256, 512, 1024} : ArrayRef<int64_t>{128});
+  domain.stages = only(given.ringStages, streams ? List{2, 3, 4, 5, 6, 8, 10, 12, 16} : List{4});
+  domain.columns = only(given.tileColumns, streams ? List{64, 128, 256, 512, 1024} : List{128});
   if (shape->getHeads() || !shape->hasItems()) {
     domain.rows = {0};
   } else {
@@ -45,6 +45,11 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
       rows.push_back(n);
     domain.rows = only(given.rowsPerItem, rows);
   }
+  // What a given plan does not limit has no limit; else it may be half of the heads at a time.
+  domain.clusters = {given.clusters};
+  if (!(given == KernelPlan()) || shape->getHeads() < 2)
+    return checkNames(refusal) && checkValues(domain, refusal);
+  domain.clusters.push_back(llvm::divideCeil(shape->getHeads(), 2));
   return checkNames(refusal) && checkValues(domain, refusal);
 }
 
@@ -55,17 +60,17 @@ bool KernelSearch::checkNames(Refusal &refusal) {
                                               index, shape->getHeads() ? "heads" : "none"));
     return false;
   }
-  for (auto [op, plan] : llvm::zip_equal(shape->getOps(), givenOps)) {
+  for (auto [op, plan] : llvm::zip_equal(sizes.getOps(), givenOps)) {
     if (!plan)
       continue;
     Split split = plan->split != Split::Unset ? plan->split : Split::Rows;
-    bool anyReduce = hasReduce(*shape, op, split) ||
-                     (plan->split == Split::Unset && hasReduce(*shape, op, Split::Columns));
-    StringRef wrong = plan->split != Split::Unset && !hasSplit(*shape, op)               ? "split"
-                      : plan->gather != Exchange::Unset && !hasGather(*shape, op, split) ? "gather"
-                      : plan->reduce != Exchange::Unset && !anyReduce                    ? "reduce"
-                      : plan->finish != Exchange::Unset && !hasFinish(*shape, op)        ? "finish"
-                                                                                         : "";
+    bool anyReduce =
+        sizes.hasReduce(op, split) || (plan->split == Split::Unset && sizes.hasReduce(op, Split::Columns));
+    StringRef wrong = plan->split != Split::Unset && !sizes.hasSplit(op)               ? "split"
+                      : plan->gather != Exchange::Unset && !sizes.hasGather(op, split) ? "gather"
+                      : plan->reduce != Exchange::Unset && !anyReduce                  ? "reduce"
+                      : plan->finish != Exchange::Unset && !sizes.hasFinish(op)        ? "finish"
+                                                                                       : "";
     if (wrong.empty())
       continue;
     refusal.add(Refusal::Names,
@@ -85,8 +90,8 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
   };
   if (int64_t n = domain.parts[0]; !llvm::isPowerOf2_64(n) || n > 16)
     return refuse("part", n, "clusters of 1, 2, 4, 8 and 16 CTAs are possible");
-  if (int64_t n = domain.warps[0]; n != 4 && n != 8)
-    return refuse("warps", n, "4 and 8 are possible");
+  if (int64_t n = domain.warps[0]; n != 4 && n != 8 && n != 16)
+    return refuse("warps", n, "4, 8 and 16 are possible");
   if (int64_t n = domain.stages[0]; n < 2 || n > 64)
     return refuse("ring_stages", n, "2 to 64 are possible");
   if (int64_t n = domain.columns[0]; n % 16 || n > 4096)
@@ -95,6 +100,10 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("pdl", n, "0 and 1 are possible");
   if (int64_t n = domain.rows[0]; n % shape->getGranule())
     return refuse("rows_per_item", n, "multiples of " + Twine(shape->getGranule()) + " are possible");
+  return checkAtomic(refusal);
+}
+
+bool KernelSearch::checkAtomic(Refusal &refusal) {
   for (const OpPlan *plan : givenOps)
     if (plan && plan->finish == Exchange::Atomic && options->deterministic) {
       refusal.add(Refusal::Values, plan->label +
@@ -107,90 +116,150 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
 
 //===-- Choices of operations -----------------------------------------------===//
 
-bool KernelSearch::optionsOf(Operation *op, const KernelPlan &kernel, SmallVectorImpl<OpPlan> &list,
-                             Refusal &refusal) const {
-  const OpPlan *fixed = givenOps[llvm::find(shape->getOps(), op) - shape->getOps().begin()];
+SmallVector<Split> KernelSearch::splitsOf(const OpSizes &op, const OpPlan *fixed) const {
+  if (!sizes.hasSplit(op))
+    return {Split::Unset};
+  if (fixed && fixed->split != Split::Unset)
+    return {fixed->split};
+  if (!op.gathered || (fixed && fixed->gather != Exchange::Unset))
+    return {Split::Rows};
+  if (fixed && fixed->reduce != Exchange::Unset)
+    return {Split::Columns};
+  return {Split::Rows, Split::Columns};
+}
+
+static SmallVector<Exchange> algorithms(bool arises, Exchange given, bool ofSums = false) {
+  if (!arises)
+    return {Exchange::Unset};
+  if (given != Exchange::Unset)
+    return {given};
+  SmallVector<Exchange> all = {Exchange::Push, Exchange::Butterfly, Exchange::Bulk, Exchange::Async};
+  if (ofSums)
+    all.push_back(Exchange::Scatter);
+  return all;
+}
+
+/// Lists an operation's choices; `why` is the reason against the first that is not legal.
+void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpSizes &op,
+                              std::string &why) const {
+  const OpPlan *fixed = givenOps[&op - sizes.getOps().begin()];
   OpPlan plan;
   plan.kernel = index;
-  auto algorithms = [&](bool arises, Exchange chosen, bool sums = false) -> SmallVector<Exchange> {
-    if (!arises)
-      return {Exchange::Unset};
-    if (chosen != Exchange::Unset)
-      return {chosen};
-    SmallVector<Exchange> all = {Exchange::Push, Exchange::Butterfly, Exchange::Bulk, Exchange::Async};
-    if (sums)
-      all.push_back(Exchange::Scatter);
-    return all;
-  };
-  SmallVector<Split> splits = {Split::Unset};
-  if (hasSplit(*shape, op)) {
-    bool gathered = shape->isGathered(cast<LinearOp>(op));
-    splits = gathered ? SmallVector<Split>{Split::Rows, Split::Columns} : SmallVector<Split>{Split::Rows};
-    if (fixed && fixed->split != Split::Unset)
-      splits = {fixed->split};
-    else if (fixed && fixed->gather != Exchange::Unset)
-      splits = {Split::Rows};
-    else if (fixed && fixed->reduce != Exchange::Unset)
-      splits = {Split::Columns};
-  }
   SmallVector<Exchange> finishes = {Exchange::Unset};
-  if (hasFinish(*shape, op))
+  if (sizes.hasFinish(op))
     finishes = {Exchange::Ordered, Exchange::Atomic};
   if (options->deterministic && finishes.size() > 1)
     finishes.pop_back();
   if (fixed && fixed->finish != Exchange::Unset)
     finishes = {fixed->finish};
-  std::string first; // reason against the first choice
-  for (Split split : splits)
-    for (Exchange gather : algorithms(hasGather(*shape, op, split), fixed ? fixed->gather : Exchange::Unset))
-      for (Exchange reduce : algorithms(hasReduce(*shape, op, split), fixed ? fixed->reduce : Exchange::Unset,
-                                        isa<LinearOp>(op)))
-        for (Exchange finish : finishes) {
+  auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
+  for (Split split : splitsOf(op, fixed))
+    for (Exchange finish : finishes) {
+      double least = 0;
+      size_t first = to.best.size();
+      for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpPlan::gather)))
+        for (Exchange reduce :
+             algorithms(sizes.hasReduce(op, split), given(&OpPlan::reduce), op.kind == OpSizes::Linear)) {
           plan.split = split, plan.gather = gather, plan.reduce = reduce, plan.finish = finish;
-          std::string why = checkSplit(*shape, kernel, op, plan);
+          std::string against = sizes.checkSplit(kernel, op, plan);
           if (why.empty())
-            list.push_back(plan);
-          else if (first.empty())
-            first = why;
+            why = against;
+          if (!against.empty())
+            continue;
+          to.all.push_back(plan);
+          double us = exchangeUs(sizes, *machine, kernel, op, plan);
+          if (to.best.size() > first && us >= least)
+            continue;
+          to.best.resize(first);
+          to.best.push_back(plan);
+          least = us;
         }
-  if (list.empty())
-    refusal.add(Refusal::Splits, first);
-  return !list.empty();
+    }
 }
 
-/// A kernel's choice with its operations' choices: the cheapest, or drawn.
-std::optional<KernelSearch::Candidate> KernelSearch::complete(const KernelPlan &kernel, Random *random,
-                                                              Refusal &refusal) const {
-  if (machine->resident(kernel.part, kernel.ctasPerSm) < 1) {
-    refusal.add(Refusal::Cluster,
-                llvm::formatv(
-                    "kernel {0} needs clusters of part = {1} CTAs at ctas_per_sm = {2}; none is resident on "
-                    "{3}, smaller ones are",
-                    index, kernel.part, kernel.ctasPerSm, machine->name));
-    return std::nullopt;
-  }
-  Candidate candidate;
-  candidate.choice.kernel = kernel;
-  SmallVector<SmallVector<OpPlan>> lists;
-  for (Operation *op : shape->getOps()) {
-    if (!optionsOf(op, kernel, lists.emplace_back(), refusal))
-      return std::nullopt;
-    candidate.choice.ops.push_back(lists.back()[random ? random->below(lists.back().size()) : 0]);
-  }
-  auto predicted = [&] { return predict(*shape, candidate.choice, *machine, options->length).us; };
-  candidate.us = predicted();
-  for (auto [list, chosen] : llvm::zip_equal(lists, candidate.choice.ops)) {
-    if (random)
+const std::vector<OpOptions> *KernelSearch::optionsOf(const KernelPlan &kernel, Refusal &refusal) {
+  auto [found, isNew] = known.try_emplace({kernel.part, kernel.rowsPerItem});
+  std::vector<OpOptions> &list = found->second;
+  for (const OpSizes &op : sizes.getOps()) {
+    if (!isNew)
       break;
-    for (const OpPlan &option : llvm::drop_begin(list)) {
+    std::string why;
+    addOptions(list.emplace_back(), kernel, op, why);
+    if (!list.back().all.empty())
+      continue;
+    refusal.add(Refusal::Splits, why);
+    list.clear();
+    break;
+  }
+  return list.empty() ? nullptr : &list;
+}
+
+bool KernelSearch::checkResidency(const KernelPlan &kernel, Refusal &refusal) const {
+  if (machine->resident(kernel.part, kernel.ctasPerSm) < 1) {
+    std::string limit = machine->smsLimit ? llvm::formatv(" with {0} SMs", machine->usableSms()).str() : "";
+    refusal.add(Refusal::Cluster,
+                llvm::formatv("kernel {0} needs clusters of part = {1} CTAs at ctas_per_sm = {2}; none is "
+                              "resident on {3}{4}, smaller ones are",
+                              index, kernel.part, kernel.ctasPerSm, machine->name, limit));
+    return false;
+  }
+  constexpr int64_t kLeastRegisters = 96; // a thread with fewer would spill
+  if ((kernel.warps + 1) * 32 * kernel.ctasPerSm * kLeastRegisters <= machine->registersPerSm)
+    return true;
+  refusal.add(
+      Refusal::Cluster,
+      llvm::formatv("kernel {0} has warps = {1} at ctas_per_sm = {2}: fewer than {3} registers a thread",
+                    index, kernel.warps, kernel.ctasPerSm, kLeastRegisters));
+  return false;
+}
+
+/// Each set of consumer warps has ring stages of its own.
+bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
+  int64_t sets = setsOf(kernel);
+  if (kernel.ringStages % sets == 0 && kernel.ringStages >= 2 * sets)
+    return true;
+  refusal.add(
+      Refusal::Splits,
+      llvm::formatv("kernel {0} has ring_stages = {1} with warps = {2}; multiples of {3} from {4} are "
+                    "possible",
+                    index, kernel.ringStages, kernel.warps, sets, 2 * sets));
+  return false;
+}
+
+/// The quickest choices for the operations, one after another: they hardly depend on each other.
+void KernelSearch::choose(Candidate &candidate, const std::vector<OpOptions> &options) const {
+  auto predicted = [&] { return predict(sizes, candidate.choice, *machine, this->options->length).us; };
+  for (const OpOptions &op : options)
+    candidate.choice.ops.push_back(op.best[0]);
+  candidate.us = predicted();
+  for (auto [op, chosen] : llvm::zip_equal(options, candidate.choice.ops))
+    for (const OpPlan &option : llvm::drop_begin(op.best)) {
       OpPlan before = std::exchange(chosen, option);
       if (double us = predicted(); us < candidate.us)
         candidate.us = us;
       else
         chosen = before;
     }
+}
+
+/// A kernel's choice with its operations' choices: the quickest, or drawn.
+std::optional<KernelSearch::Candidate> KernelSearch::complete(const KernelPlan &kernel, Random *random,
+                                                              Refusal &refusal) {
+  if (!checkResidency(kernel, refusal) || !checkRing(kernel, refusal))
+    return std::nullopt;
+  const std::vector<OpOptions> *options = optionsOf(kernel, refusal);
+  if (!options)
+    return std::nullopt;
+  Candidate candidate;
+  candidate.choice.kernel = kernel;
+  if (random) {
+    for (const OpOptions &op : *options)
+      candidate.choice.ops.push_back(op.all[random->below(op.all.size())]);
+    candidate.us = predict(sizes, candidate.choice, *machine, this->options->length).us;
+  } else {
+    choose(candidate, *options);
   }
-  candidate.shared = estimateShared(*shape, candidate.choice);
+  candidate.shared = sizes.estimateShared(candidate.choice);
   return candidate;
 }
 
@@ -224,7 +293,8 @@ bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
     auto draw = [&](ArrayRef<int64_t> from) { return from[random->below(from.size())]; };
     for (size_t tries = 0; tries < 32 * kDraws && candidates.size() < kDraws; ++tries)
       tryOne({draw(domain.parts), draw(domain.warps), draw(domain.ctas), draw(domain.stages),
-              draw(domain.columns), draw(domain.rows), draw(domain.pdl), domain.weights});
+              draw(domain.columns), draw(domain.rows), draw(domain.clusters), draw(domain.pdl),
+              domain.weights});
     return !candidates.empty();
   }
   for (int64_t part : domain.parts)
@@ -233,8 +303,9 @@ bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
         for (int64_t rows : domain.rows)
           for (int64_t columns : domain.columns)
             for (int64_t stages : domain.stages)
-              for (int64_t pdl : domain.pdl)
-                tryOne({part, warps, ctas, stages, columns, rows, pdl, domain.weights});
+              for (int64_t clusters : domain.clusters)
+                for (int64_t pdl : domain.pdl)
+                  tryOne({part, warps, ctas, stages, columns, rows, clusters, pdl, domain.weights});
   llvm::stable_sort(candidates, [](const Candidate &a, const Candidate &b) { return a.us < b.us; });
   return !candidates.empty();
 }
@@ -242,10 +313,15 @@ bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
 void KernelSearch::reject(int64_t bytes, Refusal &refusal) {
   if (bytes >= 0) {
     refusal.add(Refusal::Shared, needs(bytes, current().kernel.ctasPerSm), bytes);
-    slack = std::max(slack, bytes - candidates[at].shared);
+    int64_t &known = slack[current().kernel.warps];
+    known = std::max(known, bytes - candidates[at].shared);
   }
+  auto failsAlike = [&] {
+    auto known = slack.find(current().kernel.warps);
+    return known != slack.end() && known->second > 0 &&
+           candidates[at].shared + known->second > machine->sharedLimit(current().kernel.ctasPerSm);
+  };
   do
     ++at;
-  while (!done() && slack &&
-         candidates[at].shared + slack > machine->sharedLimit(current().kernel.ctasPerSm));
+  while (!done() && failsAlike());
 }

@@ -36,6 +36,13 @@ struct Refusal {
   }
 };
 
+/// The legal choices of an operation for one way to deal work to CTAs.
+struct OpOptions {
+  llvm::SmallVector<OpPlan, 8> all;
+  /// Those of them that are worth weighing: of each split and finish the quickest exchange.
+  llvm::SmallVector<OpPlan, 4> best;
+};
+
 class KernelSearch {
 public:
   KernelSearch(const KernelShape &shape, size_t index, const Machine &machine, const PlanOptions &options);
@@ -57,28 +64,35 @@ private:
     int64_t shared; ///< estimate
   };
   struct Domain {
-    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, rows, pdl;
+    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, rows, clusters, pdl;
     Layout weights = Layout::Native;
   };
   bool findDomain(Domain &domain, Refusal &refusal);
   bool checkNames(Refusal &refusal);
   bool checkValues(const Domain &domain, Refusal &refusal);
-  /// The legal choices of an operation; false, with the reason, if there are none.
-  bool optionsOf(mlir::Operation *op, const KernelPlan &kernel, llvm::SmallVectorImpl<OpPlan> &list,
-                 Refusal &refusal) const;
-  std::optional<Candidate> complete(const KernelPlan &kernel, Random *random, Refusal &refusal) const;
+  bool checkAtomic(Refusal &refusal);
+  bool checkResidency(const KernelPlan &kernel, Refusal &refusal) const;
+  bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
+  llvm::SmallVector<Split> splitsOf(const OpSizes &op, const OpPlan *fixed) const;
+  void addOptions(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, std::string &why) const;
+  /// The choices of each operation; null, with the reason, if one has none.
+  const std::vector<OpOptions> *optionsOf(const KernelPlan &kernel, Refusal &refusal);
+  std::optional<Candidate> complete(const KernelPlan &kernel, Random *random, Refusal &refusal);
+  void choose(Candidate &candidate, const std::vector<OpOptions> &options) const;
   bool fits(const Candidate &candidate, int64_t extra, Refusal &refusal) const;
   std::string needs(int64_t bytes, int64_t ctasPerSm) const;
 
   const KernelShape *shape;
+  KernelSizes sizes;
   size_t index;
   const Machine *machine;
   const PlanOptions *options;
   KernelPlan given;
   std::vector<const OpPlan *> givenOps; ///< by operation; null where nothing is given
+  std::map<std::pair<int64_t, int64_t>, std::vector<OpOptions>> known; ///< by part and rows of an item
   std::vector<Candidate> candidates;
   size_t at = 0;
-  int64_t slack = 0; ///< by how much estimates were too low
+  std::map<int64_t, int64_t> slack; ///< by warps: by how much estimates were too low
 };
 
 } // namespace cfc

@@ -2,6 +2,7 @@
 #include "compiler/plan/Machine.h"
 #include "dialects/attn/Attn.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include <cmath>
@@ -10,30 +11,14 @@ using namespace cfc;
 using llvm::StringRef;
 using llvm::Twine;
 
-/// Residency measured on an H200 (132 SMs; GPCs differ in size).
-static const std::map<int64_t, std::map<int64_t, int64_t>> kMeasuredClusters = {
-    {1, {{1, 132}, {2, 66}, {4, 30}, {8, 15}, {16, 7}}},
-    {2, {{1, 264}, {2, 132}, {4, 62}, {8, 30}, {16, 14}}}};
-
-std::optional<Machine> cfc::knownMachine(StringRef name) {
-  Machine machine;
-  machine.residentClusters = kMeasuredClusters;
-  if (name == "h200")
-    return machine;
-  if (name != "h100")
-    return std::nullopt;
-  machine.name = "h100";
-  machine.bandwidth = 3.1e12; // 3.35 by its datasheet
-  machine.smBandwidth = 7.0e10;
-  return machine;
-}
-
 int64_t Machine::resident(int64_t size, int64_t ctasPerSm) const {
   auto bySize = residentClusters.find(ctasPerSm);
   if (bySize == residentClusters.end())
     return 0;
   auto clusters = bySize->second.find(size);
-  return clusters == bySize->second.end() ? 0 : clusters->second;
+  if (clusters == bySize->second.end())
+    return 0;
+  return smsLimit ? std::min(clusters->second, smsLimit / size) : clusters->second;
 }
 
 int64_t Machine::sharedLimit(int64_t ctasPerSm) const {
@@ -43,27 +28,59 @@ int64_t Machine::sharedLimit(int64_t ctasPerSm) const {
 //===-- Fields ------------------------------------------------------------===//
 
 namespace {
+/// A number of a description. The first few are integers.
 struct Field {
-  StringRef name;
-  double Machine::*real = nullptr;
+  StringRef name, meaning;
   int64_t Machine::*integer = nullptr;
+  double Machine::*real = nullptr;
+  bool optional = false; ///< 0, and absent, where it does not hold
+
+  Field(StringRef name, int64_t Machine::*integer, StringRef meaning, bool optional = false)
+      : name(name), meaning(meaning), integer(integer), optional(optional) {}
+  Field(StringRef name, double Machine::*real, StringRef meaning)
+      : name(name), meaning(meaning), real(real) {}
+  double of(const Machine &machine) const { return real ? machine.*real : double(machine.*integer); }
 };
 } // namespace
 
-static const Field kFields[] = {{"sms", nullptr, &Machine::sms},
-                                {"shared_bytes", nullptr, &Machine::sharedBytes},
-                                {"shared_bytes_per_sm", nullptr, &Machine::sharedBytesPerSm},
-                                {"shared_reserved", nullptr, &Machine::sharedReserved},
-                                {"bandwidth", &Machine::bandwidth},
-                                {"sm_bandwidth", &Machine::smBandwidth},
-                                {"cta_bandwidth", &Machine::ctaBandwidth},
-                                {"tile_ns", &Machine::tileNs},
-                                {"copy_ns", &Machine::copyNs},
-                                {"launch_us", &Machine::launchUs},
-                                {"exchange_us", &Machine::exchangeUs},
-                                {"round_us", &Machine::roundUs},
-                                {"grid_exchange_us", &Machine::gridExchangeUs},
-                                {"norm_us", &Machine::normUs}};
+static const Field kFields[] = {
+    {"sms", &Machine::sms, "streaming multiprocessors"},
+    {"sms_limit", &Machine::smsLimit, "use at most so many of them", /*optional=*/true},
+    {"registers_per_sm", &Machine::registersPerSm, "32-bit registers of an SM"},
+    {"shared_bytes", &Machine::sharedBytes, "shared memory of a CTA at most"},
+    {"shared_bytes_per_sm", &Machine::sharedBytesPerSm, "shared memory of an SM"},
+    {"shared_reserved", &Machine::sharedReserved, "of it for each CTA by the driver"},
+    {"bandwidth", &Machine::bandwidth, "bytes a second by copies of long runs"},
+    {"box_bandwidth", &Machine::boxBandwidth, "by copies of boxes whose rows lie apart"},
+    {"sm_bandwidth", &Machine::smBandwidth, "of one SM alone"},
+    {"memory_us", &Machine::memoryUs, "from the start of a copy to its arrival, under load"},
+    {"copy_ns", &Machine::copyNs, "between the starts of two copies of an SM"},
+    {"blend", &Machine::blend, "how sharply the slowest of a stream's limits wins: the exponent of a norm"},
+    {"tile_ns", &Machine::tileNs, "a set of 4 consumer warps waits for a ring tile and frees it"},
+    {"block_ns", &Machine::blockNs, "it multiplies 64 rows of 16 columns"},
+    {"sum_tile_ns", &Machine::sumTileNs, "it leaves 64 partial sums of the grid"},
+    {"segment_ns", &Machine::segmentNs, "it attends to 64 tokens, products apart"},
+    {"segment_block_ns", &Machine::segmentBlockNs, "their products, for each 16 dims"},
+    {"group_ns", &Machine::groupNs, "it merges a group of segments"},
+    {"set_share", &Machine::setShare, "part of an SM's time that a busy set takes"},
+    {"launch_us", &Machine::launchUs,
+     "from a kernel's end until the next one's threads may read its results"},
+    {"launch_pdl_us", &Machine::launchPdlUs, "the same where the next one waits on free SMs (pdl = 1)"},
+    {"pdl_crowded", &Machine::pdlCrowded, "what streams take more with pdl = 1 where it finds no room"},
+    {"norm_us", &Machine::normUs, "a norm of the input"},
+    {"norm_column_ns", &Machine::normColumnNs, "and for each column, with 4 consumer warps"},
+    {"elements_us", &Machine::elementsUs, "an operation on elements"},
+    {"attend_new_us", &Machine::attendNewUs, "the appended token, and the division by the softmax's sum"},
+    {"finish_us", &Machine::finishUs, "from the last partial sum until the last CTA has finished the sum"},
+    {"atomic_rate", &Machine::atomicRate, "atomic sums a second"},
+    {"push_us", &Machine::pushUs, "an exchange of two CTAs by push, alone"},
+    {"async_us", &Machine::asyncUs, "by async"},
+    {"bulk_us", &Machine::bulkUs, "by bulk"},
+    {"round_us", &Machine::roundUs, "a round of a butterfly"},
+    {"doubling_us", &Machine::doublingUs, "more each time that the cluster is twice as large"},
+    {"peer_bandwidth", &Machine::peerBandwidth, "bytes a second that a CTA sends to its peers"},
+    {"load_us", &Machine::loadUs, "what an exchange takes more while copies are under way"},
+    {"skew", &Machine::skew, "part of a stream's time that the slowest CTA is later than others"}};
 
 std::string Machine::toJson() const {
   std::string text;
@@ -71,10 +88,12 @@ std::string Machine::toJson() const {
   llvm::json::OStream out(stream, 2);
   out.object([&] {
     out.attribute("name", name);
+    if (!about.empty())
+      out.attribute("about", about);
     for (const Field &field : kFields) {
       if (field.real)
         out.attribute(field.name, this->*field.real);
-      else
+      else if (!field.optional || this->*field.integer)
         out.attribute(field.name, this->*field.integer);
     }
     out.attributeObject("resident_clusters", [&] {
@@ -86,6 +105,15 @@ std::string Machine::toJson() const {
     });
   });
   return text + "\n";
+}
+
+std::string Machine::describe() const {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  for (const Field &field : kFields)
+    if (double value = field.of(*this); value || !field.optional)
+      out << llvm::format("  %-20s %9g  %s\n", field.name.data(), value, field.meaning.data());
+  return text;
 }
 
 //===-- Reading -----------------------------------------------------------===//
@@ -126,17 +154,22 @@ static bool setClusters(Machine &machine, const llvm::json::Value &value, std::s
   return true;
 }
 
+static bool setText(std::string &to, StringRef key, const llvm::json::Value &value, std::string &why) {
+  std::optional<StringRef> text = value.getAsString();
+  if (!text || text->empty())
+    return why = ("'" + key + "' needs a string").str(), false;
+  to = text->str();
+  return true;
+}
+
 static bool setKey(Machine &machine, StringRef key, const llvm::json::Value &value, std::string &why) {
-  if (key == "name") {
-    std::optional<StringRef> name = value.getAsString();
-    if (!name || name->empty())
-      return why = "'name' needs a string", false;
-    machine.name = name->str();
-    return true;
-  }
+  if (key == "name")
+    return setText(machine.name, key, value, why);
+  if (key == "about")
+    return setText(machine.about, key, value, why);
   if (key == "resident_clusters")
     return setClusters(machine, value, why);
-  llvm::SmallVector<StringRef> known = {"name", "resident_clusters"};
+  llvm::SmallVector<StringRef> known = {"name", "about", "resident_clusters"};
   for (const Field &field : kFields) {
     if (field.name == key)
       return setField(machine, field, value, why);
@@ -150,40 +183,83 @@ static bool setKey(Machine &machine, StringRef key, const llvm::json::Value &val
   return false;
 }
 
-std::optional<Machine> cfc::parseMachine(StringRef json, StringRef file, std::string &error) {
-  auto fail = [&](const Twine &message) -> std::optional<Machine> {
-    error = (file + ": error: " + message).str();
-    return std::nullopt;
-  };
+/// Reads a description over `machine`.
+static bool readMachine(Machine &machine, StringRef json, std::string &why) {
   llvm::Expected<llvm::json::Value> root = llvm::json::parse(json);
   if (!root)
-    return fail("no JSON: " + llvm::toString(root.takeError()));
+    return why = "no JSON: " + llvm::toString(root.takeError()), false;
   const llvm::json::Object *object = root->getAsObject();
   if (!object)
-    return fail("a machine description is a JSON object");
-  Machine machine = *knownMachine("h200");
+    return why = "a machine description is a JSON object", false;
   for (StringRef required : {"name", "sms", "bandwidth", "resident_clusters"})
     if (!object->get(required))
-      return fail("'" + required + "' is missing");
-  std::string why;
+      return why = ("'" + required + "' is missing").str(), false;
+  machine.about.clear();
+  // Boxes are slower by as much as on the machine below, unless it says otherwise.
+  double boxes = machine.bandwidth ? machine.boxBandwidth / machine.bandwidth : 0;
   for (const auto &[key, value] : *object)
     if (!setKey(machine, key, value, why))
-      return fail(why);
+      return false;
+  if (!object->get("box_bandwidth"))
+    machine.boxBandwidth = boxes * machine.bandwidth;
   if (machine.sharedLimit(1) < 16384)
-    return fail("'shared_bytes' is " + Twine(machine.sharedBytes) + "; a CTA needs at least 16384");
-  return machine;
+    why = ("'shared_bytes' is " + Twine(machine.sharedBytes) + "; a CTA needs at least 16384").str();
+  return why.empty();
+}
+
+//===-- Known machines ------------------------------------------------------===//
+
+static constexpr struct {
+  llvm::StringLiteral name, json;
+} kKnown[] = {
+#include "KnownMachines.inc"
+};
+
+std::vector<std::string> cfc::knownMachineNames() {
+  std::vector<std::string> names;
+  for (const auto &known : kKnown)
+    names.push_back(known.name.str());
+  return names;
+}
+
+std::optional<Machine> cfc::knownMachine(StringRef name) {
+  for (const auto &known : kKnown) {
+    if (known.name != name)
+      continue;
+    Machine machine;
+    if (name != "h200")
+      machine = *knownMachine("h200");
+    std::string why;
+    if (!readMachine(machine, known.json, why))
+      llvm::reportFatalInternalError("templates/machines/" + name + ".json: " + why);
+    return machine;
+  }
+  return std::nullopt;
+}
+
+std::optional<Machine> cfc::parseMachine(StringRef json, StringRef file, std::string &error) {
+  Machine machine = *knownMachine("h200");
+  std::string why;
+  if (readMachine(machine, json, why))
+    return machine;
+  error = (file + ": error: " + why).str();
+  return std::nullopt;
 }
 
 std::optional<Machine> cfc::loadMachine(StringRef nameOrPath, std::string &error) {
   if (std::optional<Machine> known = knownMachine(nameOrPath))
     return known;
   auto buffer = llvm::MemoryBuffer::getFile(nameOrPath, /*IsText=*/true);
-  if (buffer)
+  if (buffer && !llvm::sys::fs::is_directory(nameOrPath))
     return parseMachine((*buffer)->getBuffer(), nameOrPath, error);
-  error = ("error: machine '" + nameOrPath + "' is neither h200, h100 nor a readable file (" +
-           buffer.getError().message() + ")")
-              .str();
-  if (StringRef near = attn::nearestName(nameOrPath, {"h200", "h100"}); !near.empty())
+  std::vector<std::string> names = knownMachineNames();
+  error =
+      ("error: machine '" + nameOrPath + "' is neither " + llvm::join(names, ", ") + " nor a readable file")
+          .str();
+  if (!buffer)
+    error += " (" + buffer.getError().message() + ")";
+  llvm::SmallVector<StringRef> known(names.begin(), names.end());
+  if (StringRef near = attn::nearestName(nameOrPath, known); !near.empty())
     error += "; did you mean '" + near.str() + "'?";
   return std::nullopt;
 }

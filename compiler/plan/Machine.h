@@ -5,42 +5,49 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace cfc {
 
-/// What a GPU offers. As JSON: an object with these fields by the names in Machine.cpp; what is left out
-/// has the value of `h200`.
+/// What a GPU offers. As JSON: an object with the fields of Machine.cpp, where each is explained; what a
+/// description leaves out is as on the `h200`. Descriptions that the compiler knows by name are the files of
+/// templates/machines.
 struct Machine {
-  std::string name = "h200";
-  int64_t sms = 132;
-  int64_t sharedBytes = 232448;      ///< shared memory of a CTA at most, bytes
-  int64_t sharedBytesPerSm = 233472; ///< of an SM, bytes
-  int64_t sharedReserved = 1024;     ///< of each CTA by the driver, bytes
-  double bandwidth = 4.6e12;         ///< bytes of memory read a second
-  double smBandwidth = 8.3e10;       ///< the same by one SM with a full ring
-  double ctaBandwidth = 8e10;        ///< bytes a second that the consumers of a CTA take from a ring tile
-  double tileNs = 100;               ///< what they spend on a tile besides
-  double copyNs = 38;                ///< an SM starts a bulk copy every so many ns
-  double launchUs = 2.5;             ///< from one kernel's end to the next's start
-  double exchangeUs = 2.5;           ///< an exchange in a cluster
-  double roundUs = 0.9;              ///< each further round of an exchange
-  double gridExchangeUs = 3.7;       ///< a sum over the grid, through L2
-  double normUs = 2.3;               ///< until a norm of the input is done
-  /// By CTAs per SM, then by cluster size: clusters that fit at a time.
+  std::string name, about;
+  int64_t sms = 0;
+  int64_t smsLimit = 0; ///< use at most so many SMs; 0: all
+  int64_t registersPerSm = 0, sharedBytes = 0, sharedBytesPerSm = 0, sharedReserved = 0;
+  // Memory.
+  double bandwidth = 0, boxBandwidth = 0, smBandwidth = 0, memoryUs = 0, copyNs = 0, blend = 0;
+  // Consumers: a set is four warps that take ring tiles together.
+  double tileNs = 0, blockNs = 0, sumTileNs = 0, segmentNs = 0, segmentBlockNs = 0, groupNs = 0, setShare = 0;
+  // Around the streams.
+  double launchUs = 0, launchPdlUs = 0, pdlCrowded = 0, normUs = 0, normColumnNs = 0, elementsUs = 0,
+         attendNewUs = 0, finishUs = 0, atomicRate = 0;
+  // Exchanges in a cluster.
+  double pushUs = 0, asyncUs = 0, bulkUs = 0, roundUs = 0, doublingUs = 0, peerBandwidth = 0, loadUs = 0,
+         skew = 0;
+  /// By CTAs per SM, then by cluster size: clusters that fit at a time. `resident` reads it.
   std::map<int64_t, std::map<int64_t, int64_t>> residentClusters;
 
-  /// Clusters of `size` CTAs that fit at `ctasPerSm`; 0 where they cannot be.
+  /// SMs that plans may use.
+  int64_t usableSms() const { return smsLimit ? std::min(sms, smsLimit) : sms; }
+  /// Clusters of `size` CTAs that fit at `ctasPerSm`; 0 where they cannot be. A limit of N SMs is N CTAs, as
+  /// for the runtime's max_sms: the driver may give each an SM of its own.
   int64_t resident(int64_t size, int64_t ctasPerSm) const;
   /// Most shared memory of a CTA where `ctasPerSm` share an SM.
   int64_t sharedLimit(int64_t ctasPerSm) const;
   std::string toJson() const;
+  /// The fields with their meaning, one a line.
+  std::string describe() const;
 };
 
-/// A machine that the compiler knows: `h200` or `h100`.
+/// Names of the machines that the compiler knows.
+std::vector<std::string> knownMachineNames();
+/// One of them.
 std::optional<Machine> knownMachine(llvm::StringRef name);
 
-/// Reads a description; `file` is for messages. On failure `error` is `file:line:column: error: …` or
-/// `file: error: …` (exit code 2).
+/// Reads a description; `file` is for messages. On failure `error` is `file: error: …` (exit code 2).
 std::optional<Machine> parseMachine(llvm::StringRef json, llvm::StringRef file, std::string &error);
 
 /// A known machine's name, or a path of a description. `native` is for who can ask a device.

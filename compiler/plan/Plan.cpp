@@ -21,7 +21,8 @@ StringRef cfc::stringify(Split split) {
   return split == Split::Rows ? "rows" : split == Split::Columns ? "columns" : "";
 }
 
-static constexpr StringRef kExchangeNames[] = {"", "push", "butterfly", "bulk", "async", "scatter", "ordered", "atomic"};
+static constexpr StringRef kExchangeNames[] = {"",      "push",    "butterfly", "bulk",
+                                               "async", "scatter", "ordered",   "atomic"};
 StringRef cfc::stringify(Exchange exchange) { return kExchangeNames[static_cast<int>(exchange)]; }
 
 /// How many operations stand before `op`.
@@ -87,6 +88,7 @@ std::string Plan::print() const {
     key("ring_stages", k.ringStages);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
+    key("clusters", k.clusters);
     if (k.pdl >= 0)
       out << separator << "pdl = " << k.pdl, separator = ", ";
     if (k.weights != Layout::Unset)

@@ -3,9 +3,11 @@
 // A plan has one line for each kernel and one for each operation:
 //
 //   graph llama2_7b_attention hash = 0123456789abcdef
-//   kernel 0: part = 4, warps = 4, ctas_per_sm = 2, ring_stages = 5, tile_columns = 128, pdl = 0, weights =
-//   native op rms_norm(%n): kernel = 0 op linear(%q, %k, %v): kernel = 0, split = rows, gather = push op
-//   attention(%o): kernel = 0, reduce = butterfly op linear(%y): kernel = 0, finish = ordered
+//   kernel 0: part = 4, warps = 4, ctas_per_sm = 2, ring_stages = 5, …
+//   op rms_norm(%n): kernel = 0
+//   op linear(%q, %k, %v): kernel = 0, split = rows, gather = push
+//   op attention(%o): kernel = 0, reduce = butterfly
+//   op linear(%y): kernel = 0, finish = ordered
 //
 // It is printed, edited, given back, stored, or drawn by seed. Keys that a given
 // plan leaves out are chosen by the planner.
@@ -25,7 +27,7 @@ enum class Exchange { Unset, Push, Butterfly, Bulk, Async, Scatter, Ordered, Ato
 /// weights").
 enum class Layout { Unset, Native, Packed };
 
-/// Choices for one kernel. 0: left to the planner.
+/// Choices for one kernel. 0: left to the planner, if not said otherwise.
 struct KernelPlan {
   int64_t part = 0;        ///< CTAs in a cluster
   int64_t warps = 0;       ///< consumer warps in a CTA
@@ -33,7 +35,9 @@ struct KernelPlan {
   int64_t ringStages = 0;  ///< tiles in flight in a CTA
   int64_t tileColumns = 0; ///< columns of a weight tile
   int64_t rowsPerItem = 0; ///< only where items are blocks of rows: rows of the widest value in an item
-  int64_t pdl = -1;        ///< 1: starts while the kernel before it ends; -1: left to the planner
+  int64_t clusters =
+      0;            ///< that run at most at a time, taking several items each; 0: as many as there are items
+  int64_t pdl = -1; ///< 1: starts while the kernel before it ends; -1: left to the planner
   Layout weights = Layout::Unset;
   bool operator==(const KernelPlan &) const = default;
 };

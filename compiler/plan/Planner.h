@@ -33,8 +33,4 @@ struct PlanOptions {
 mlir::FailureOr<Plan> makePlan(attn::GraphOp graph, const Machine &machine, const PlanOptions &options,
                                int &exitCode);
 
-/// A plan phase by phase with predicted bytes and time, for a cache of `length` tokens.
-std::string explain(attn::GraphOp graph, const Plan &plan, const Machine &machine, int64_t length,
-                    const SharedBytesFn &sharedBytes = {});
-
 } // namespace cfc

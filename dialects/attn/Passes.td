@@ -46,7 +46,7 @@ def AttnPlan : Pass<"attn-plan", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"machine", "machine", "std::string", "\"h200\"", "h200, h100 or a JSON file">,
+    Option<"machine", "machine", "std::string", "\"h200\"", "a known machine's name or a JSON file">,
     Option<"plan", "plan", "std::string", "\"auto\"", "auto, random:SEED or a file">,
     Option<"deterministic", "deterministic", "bool", "true", "the same bits for every plan">];
 }

@@ -179,12 +179,13 @@ static LogicalResult verifyPlan(FuncOp func) {
   static const PlanKey known[] = {{"ring_stages", INT64_MIN, INT64_MAX},
                                   {"tile_columns", 0, 1 << 20},
                                   {"ctas_per_sm", 1, 32},
+                                  {"clusters", 0, 1 << 24},
                                   {"pdl", 0, 1}};
   for (NamedAttribute a : func.getPlan()) {
     const PlanKey *key = llvm::find_if(known, [&](const PlanKey &k) { return k.name == a.getName(); });
     if (key == std::end(known))
       return func.emitOpError("has an unknown plan key '")
-             << a.getName().getValue() << "'; known are ring_stages, tile_columns, ctas_per_sm and pdl";
+             << a.getName().getValue() << "'; known are ring_stages, tile_columns, ctas_per_sm, clusters and pdl";
     auto value = dyn_cast<IntegerAttr>(a.getValue());
     if (!value || !value.getType().isInteger(64))
       return func.emitOpError("plan key '") << key->name << "' needs an integer, not " << a.getValue();

@@ -7,7 +7,7 @@
 // CHECK-LABEL: kernel.func @bias_k0(
 // CHECK-SAME: memref<1000x512xbf16> {kernel.entry = 2 : i32, kernel.name = "w"}
 // CHECK-SAME: {kernel.entry = 4 : i32, kernel.name = "result0", kernel.output}
-// CHECK-SAME: axes(rows = {{[0-9]+}} @grid, part = {{[0-9]+}} @cta, warp = {{[48]}} @warp)
+// CHECK-SAME: axes(rows = {{[0-9]+}} @grid, part = {{[0-9]+}} @cta, warp = {{4|8|16}} @warp)
 // CHECK-NEXT: %[[X:.*]] = kernel.read {{.*}} -> <512xbf16>
 // CHECK: kernel.for_items %[[I:.*]] over rows
 // CHECK: kernel.load %{{.*}} rows [{{[0-9]+}}] at %[[I]]

@@ -1,6 +1,7 @@
 //===- PlanTest.cpp - Plans: text, machines, choices, limits ---------------===//
 #include "compiler/lower/AttnPlan.h"
 #include "compiler/lower/AttnToKernel.h"
+#include "compiler/plan/Explain.h"
 #include "dialects/kernel/Kernel.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
@@ -271,7 +272,7 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
   CHECK_THAT(refuse("kernel 0: part = 3"), Contains("clusters of 1, 2, 4, 8 and 16 CTAs are possible"));
   CHECK_THAT(refuse("kernel 0: part = 32"), Contains("clusters of 1, 2, 4, 8 and 16 CTAs are possible"));
   CHECK_THAT(refuse("kernel 0: ctas_per_sm = 9"), Contains("none is resident on h200"));
-  CHECK_THAT(refuse("kernel 0: warps = 5"), Contains("4 and 8 are possible"));
+  CHECK_THAT(refuse("kernel 0: warps = 5"), Contains("4, 8 and 16 are possible"));
   CHECK_THAT(refuse("kernel 0: ring_stages = 1"), Contains("2 to 64 are possible"));
   CHECK_THAT(refuse("kernel 0: tile_columns = 100"), Contains("multiples of 16 up to 4096 are possible"));
   CHECK_THAT(refuse("op linear(%y): kernel = 0\nop add(%z): kernel = 2"),
@@ -324,16 +325,37 @@ TEST_CASE("machines are read and written") {
   CHECK_THAT(
       machineError(R"({"name": "m", "sms": 1, "bandwidth": 1, "resident_clusters": {"1": {"1": -5}}})"),
       Contains("numbers from 0"));
-  CHECK(!loadMachine("h20", error));
+  CHECK(!loadMachine("h2000", error));
   CHECK_THAT(error, Contains("did you mean"));
 }
 
 TEST_CASE("a plan is explained phase by phase") {
   Planned planned;
-  std::string text = explain(planned.graph(), *planned.plan(), planned.machine, 4096, sharedBytesOf);
+  std::optional<Explanation> found =
+      explainPlan(planned.graph(), *planned.plan(), planned.machine, 4096, sharedBytesOf);
+  REQUIRE(found);
+  std::string text = explanationText(*found);
   for (const char *part : {"32 heads on clusters of", "linear(%q, %k, %v): weights of 384 x 4096 an item",
                            "attention(%o): 4096 cached tokens", "summed over the items by ordered", "in all"})
     CHECK_THAT(text, Contains(part));
+  REQUIRE(found->kernels.size() == 1);
+  // Phases follow one another without gaps, and their bytes are those of the weights and the cache.
+  const KernelCost &cost = found->kernels[0].cost;
+  double now = 0, bytes = 0;
+  for (const Phase &phase : cost.phases) {
+    INFO(phase.what);
+    CHECK(phase.start == Approx(now).margin(1e-9));
+    CHECK(phase.us >= 0);
+    CHECK((phase.kind != Phase::Stream || (phase.loadStart <= phase.start && phase.hidden >= 0)));
+    now += phase.us;
+    bytes += phase.bytes;
+  }
+  CHECK(now == Approx(cost.us));
+  CHECK(bytes == Approx(4 * 4096.0 * 4096 * 2 + 4096.0 * 32 * 128 * 4));
+  CHECK(bytes == Approx(found->bytes()));
+  CHECK(found->us() > found->floorUs());
+  CHECK(predictPlan(planned.graph(), *planned.plan(), planned.machine, 4096) == Approx(cost.us));
+  CHECK(!explainPlan(Planned("linear").graph(), *planned.plan(), planned.machine, 4096));
 }
 
 TEST_CASE("tensors in the order of the table") {

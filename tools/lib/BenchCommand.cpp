@@ -1,6 +1,5 @@
 //===- BenchCommand.cpp - cfc bench ---------------------------------------===//
-#include "compiler/plan/Cost.h"
-#include "compiler/plan/Planner.h"
+#include "compiler/plan/Explain.h"
 #include "tools/lib/BenchBaseline.h"
 #include "tools/lib/BenchExchange.h"
 #include "tools/lib/BenchReport.h"
@@ -17,7 +16,7 @@ struct BenchArguments {
   std::string source, lengths, cacheOrder = "head";
   std::string exchanges, level, bytes, sizes, algorithms;
   std::optional<int64_t> layers;
-  int64_t replays = 30, maxSms = 0;
+  int64_t replays = 30;
   bool json = false, baseline = false;
   BuildOptions build;
 };
@@ -69,15 +68,13 @@ static void checkForm(const BenchArguments &arguments) {
   belongs("algorithm", !arguments.algorithms.empty(), true);
   belongs("len", !arguments.lengths.empty(), false);
   belongs("layers", arguments.layers.has_value(), false);
-  belongs("max-sms", arguments.maxSms != 0, false);
+  belongs("max-sms", arguments.build.maxSms != 0, false);
   belongs("baseline", arguments.baseline, false);
   belongs("cache-order", arguments.cacheOrder != "head", false);
   if (arguments.cacheOrder != "head" && arguments.cacheOrder != "token")
     badInput("", "--cache-order={}: there are head and token", arguments.cacheOrder);
   if (arguments.layers && (*arguments.layers < 1 || *arguments.layers > 1024))
     badInput("", "--layers={}: a chain has 1 to 1024 layers", *arguments.layers);
-  if (arguments.maxSms < 0 || arguments.maxSms > 65535)
-    badInput("", "--max-sms={}: 1 to 65535 SMs, or 0 for all", arguments.maxSms);
   if (arguments.replays < 3 || arguments.replays > 100000)
     badInput("", "--replays={}: 3 to 100000 replays can be timed", arguments.replays);
 }
@@ -126,23 +123,7 @@ static std::optional<double> predictBlock(attn::GraphOp graph, const std::string
   std::optional<Plan> plan = parsePlan(planText, "plan", error);
   if (!graph || !plan)
     return std::nullopt;
-  llvm::SmallVector<int64_t> kernels;
-  for (mlir::Operation *op : kernelOps(graph))
-    kernels.push_back(planOf(*plan, op).kernel);
-  auto fusion = fuse(graph, {}, kernels);
-  if (mlir::failed(fusion))
-    return std::nullopt;
-  auto shapes = shapeKernels(graph, *fusion);
-  if (mlir::failed(shapes) || shapes->size() != plan->kernels.size())
-    return std::nullopt;
-  double us = 0;
-  for (size_t i = 0; i < shapes->size(); ++i) {
-    KernelChoice choice{plan->kernels[i], {}};
-    for (mlir::Operation *op : (*shapes)[i].getOps())
-      choice.ops.push_back(planOf(*plan, op));
-    us += predict((*shapes)[i], choice, machine, length).us;
-  }
-  return us;
+  return predictPlan(graph, *plan, machine, length);
 }
 
 namespace {
@@ -259,7 +240,7 @@ private:
       options.length = length.value_or(0);
       options.tokenMajor = report.tokenMajor;
       options.layers = arguments.layers;
-      options.maxSms = uint32_t(arguments.maxSms);
+      options.maxSms = uint32_t(arguments.build.maxSms);
       BenchChain chain(gpu, program.graph, program.bundle, inputs, options);
       progress.clear();
       describeChain(chain, result);
@@ -273,7 +254,7 @@ private:
     result.bytes = blockBytes(program.graph, inputs, length.value_or(0));
     result.floorUs = result.bytes.total() / stream.bandwidth() * 1e6;
     result.stream = stream.timeBlocks(result.bytes.total(), result.layers, arguments.replays);
-    Machine machine = machineFor(arguments.build.machine);
+    Machine machine = machineFor(arguments.build.machine, arguments.build.maxSms);
     result.predictedUs = predictBlock(source.graph(), planText(result.plan), machine, length.value_or(0));
     if (!arguments.json && !arguments.baseline)
       print(caseText(result));
@@ -346,7 +327,6 @@ void cfc::addBenchCommand(CLI::App &app, Action &action) {
       ->add_option("--cache-order", arguments->cacheOrder,
                    "Caches are [head, token, dim] or [token, head, dim] (head)")
       ->option_text("head|token");
-  command->add_option("--max-sms", arguments->maxSms, "Use at most so many SMs (0: all)")->option_text("N");
   command->add_option("--replays", arguments->replays, "Replays that are timed (30)")->option_text("N");
   command->add_flag(
       "--baseline", arguments->baseline,

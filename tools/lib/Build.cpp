@@ -14,7 +14,7 @@ using namespace cfc;
 static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   CompileOptions result;
   result.target = options.target;
-  result.machine = machineText(options.machine);
+  result.machine = machineText(options.machine, options.maxSms);
   result.deterministic = options.deterministic;
   result.profile = options.profile;
   result.ptxas = options.ptxas;
@@ -79,6 +79,22 @@ mlir::ModuleOp Program::kernels(const Source &source) const {
   return !source.graph() && compiled && compiled->kernel ? compiled->kernel.get() : source.module.get();
 }
 
+/// Lets the emulator hold no more than the machine that was asked for, and a GPU use no more SMs.
+static void limit(Program &program, const BuildOptions &options, const Device &device) {
+  Machine machine = machineFor(options.machine, options.maxSms);
+  program.maxSms = uint32_t(options.maxSms);
+  program.resident.clear();
+  if (!device.isEmulator() || (options.machine.empty() && !options.maxSms))
+    return;
+  for (const runtime::KernelSpec &kernel : program.graph.variants.at(program.variant).kernels) {
+    int64_t resident = machine.resident(kernel.cluster, kernel.ctasPerSm);
+    if (resident < 1)
+      cannotRun("", "kernel {} needs clusters of {} CTAs at {} a SM: {} holds none", kernel.name,
+                kernel.cluster, kernel.ctasPerSm, machine.name);
+    program.resident.push_back(uint32_t(resident));
+  }
+}
+
 /// The only graph of a manifest.
 static const runtime::GraphSpec &onlyGraph(const runtime::Manifest &manifest) {
   if (manifest.graphs.size() != 1)
@@ -96,6 +112,7 @@ Program cfc::makeProgram(Compiler &compiler, mlir::ModuleOp module, const BuildO
   program.planHash = program.graph.variants.at(0).planHash;
   if (!device.isEmulator())
     program.bundle = bundleContent(*program.compiled, moduleText(module));
+  limit(program, options, device);
   return program;
 }
 
@@ -120,6 +137,8 @@ static Program rebuild(Compiler &compiler, const Source &source, BuildOptions op
 
 Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOptions &options,
                          const Device &device) {
+  if (!source.bundle && !options.variant.empty())
+    badInput(source.path, "is no bundle and has one plan: --variant is for bundles");
   if (!source.bundle)
     return makeProgram(compiler, *source.module, options, device);
   const runtime::Bundle &bundle = *source.bundle;
@@ -136,5 +155,6 @@ Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOp
   program.graph = graph;
   program.variant = variant;
   program.planHash = graph.variants[variant].planHash;
+  limit(program, options, device);
   return program;
 }

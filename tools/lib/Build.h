@@ -13,6 +13,7 @@ struct BuildOptions {
   std::vector<std::string> sets;
   std::string variant;           ///< plan hash of a bundle's variant; "": the one that is for all launches
   std::optional<int64_t> length; ///< cached tokens to plan for; nothing: the planner's choice
+  int64_t maxSms = 0;            ///< plan for, and run on, at most so many SMs; 0: all
   SharedLayout shared;           ///< of the variants of a bundle
   bool deterministic = true, verbose = false, profile = false;
 };
@@ -36,8 +37,11 @@ struct Program {
   mlir::ModuleOp simt;
   std::string planText, planHash;
   size_t variant = 0; ///< of graph.variants: the one that runs
+  uint32_t maxSms = 0;
+  /// Clusters of each kernel that run at a time on the machine that was asked for; empty: any.
+  std::vector<uint32_t> resident;
 
-  Image image() { return {&graph, simt ? &simt : nullptr, bundle, variant}; }
+  Image image() { return {&graph, simt ? &simt : nullptr, bundle, variant, maxSms, resident}; }
   /// Where the uses of the arguments can be seen: the graph, or the kernels with their tensors' names.
   mlir::ModuleOp kernels(const Source &source) const;
 };

@@ -30,6 +30,8 @@ void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
       .add_option("--machine", options.machine,
                   "Numbers that the planner uses: a name, a description, or this machine")
       ->option_text("NAME|FILE.json|native");
+  command.add_option("--max-sms", options.maxSms, "Plan for, and run on, at most so many SMs (0: all)")
+      ->option_text("N");
   command.add_option("--plan", options.plan, "Plan to use: the best, a file, or one drawn by seed")
       ->option_text("auto|FILE|random:SEED");
   // Where --weights names a checkpoint, the layout has its long name only.
@@ -48,7 +50,8 @@ void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
           "--ptxas", options.ptxas,
           "Assembler to use; else $CFC_PTXAS, the folder cuda beside cfc's folder, PATH, /usr/local/cuda")
       ->option_text("PATH");
-  command.add_flag("--profile", options.profile, "Kernels leave the time after each operation in the workspace");
+  command.add_flag("--profile", options.profile,
+                   "Kernels leave the time after each operation in the workspace");
   command.add_flag("-v,--verbose", options.verbose, "Print phases and their times to standard error");
 }
 

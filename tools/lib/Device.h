@@ -22,6 +22,8 @@ struct Image {
   mlir::ModuleOp *simt = nullptr;            ///< for the emulator
   std::string_view bundle;                   ///< for a GPU: a whole bundle file
   size_t variant = 0;                        ///< of graph->variants: the one that runs
+  uint32_t maxSms = 0;                       ///< for a GPU: use at most so many SMs; 0: all
+  std::vector<uint32_t> resident; ///< for the emulator: clusters of each kernel at a time; empty: any
 };
 
 /// A program in a device, with buffers bound to its tensors. Every function throws Failure or runtime::Error.

@@ -11,16 +11,16 @@
 using namespace cfc;
 
 /// Where not all clusters that have work fit on a machine, fewer are launched and each takes several items:
-/// how many is drawn from the seed. Seed 0: all.
-static unsigned clustersBy(uint64_t seed, unsigned useful) {
-  return seed ? 1 + (seed * 0x9E3779B97F4A7C15ull >> 33) % useful : useful;
+/// how many is drawn from the seed. Seed 0: as many as may be.
+static unsigned clustersBy(uint64_t seed, unsigned most) {
+  return seed ? 1 + (seed * 0x9E3779B97F4A7C15ull >> 33) % most : most;
 }
 
 namespace {
 class EmulatorExecutable : public Executable {
 public:
   EmulatorExecutable(emu::Memory &memory, const Image &image)
-      : memory(memory), graph(*image.graph), variant(image.variant) {
+      : memory(memory), graph(*image.graph), variant(image.variant), resident(image.resident) {
     auto compiled = emu::Program::compile(*image.simt);
     if (!compiled)
       internalError("the emulator cannot run this program: {}", llvm::toString(compiled.takeError()));
@@ -42,11 +42,14 @@ public:
   void launch(uint64_t seed) override {
     if (variant >= graph.variants.size())
       internalError("the graph '{}' has no variant {}", graph.name, variant);
-    for (const runtime::KernelSpec &kernel : graph.variants[variant].kernels) {
+    const std::vector<runtime::KernelSpec> &kernels = graph.variants[variant].kernels;
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const runtime::KernelSpec &kernel = kernels[i];
       emu::Options options;
       options.seed = seed;
+      unsigned most = i < resident.size() ? std::min(kernel.clusters, resident[i]) : kernel.clusters;
       emu::Report report =
-          program->launch(kernel.name, clustersBy(seed, kernel.clusters), table, workspace, memory, options);
+          program->launch(kernel.name, clustersBy(seed, most), table, workspace, memory, options);
       if (!report.ok)
         throw Failure(Exit::CheckFailed, "kernel " + kernel.name,
                       "the emulator found a fault\n" + text(report));
@@ -80,6 +83,7 @@ private:
   emu::Memory &memory;
   const runtime::GraphSpec &graph;
   const size_t variant;
+  const std::vector<uint32_t> resident;
   std::unique_ptr<emu::Program> program;
   char *table, *workspace;
 };

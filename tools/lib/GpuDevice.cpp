@@ -38,6 +38,7 @@ public:
     size_t align = 1;
     name = image.graph->name;
     planHash = image.graph->variants.at(image.variant).planHash;
+    maxSms = image.maxSms;
     checkStatus(cfc_workspace_size(bundle, name.c_str(), nullptr, &workspaceBytes, &align));
     workspace = reinterpret_cast<void *>(device.allocate(workspaceBytes, align, "workspace"));
     checkStatus(cfc_workspace_init(workspace, workspaceBytes, stream));
@@ -56,6 +57,7 @@ public:
     cfc_bind_options options = {};
     options.size = sizeof options;
     options.plan_hash = planHash.c_str();
+    options.max_sms = maxSms;
     checkStatus(cfc_bind(bundle, name.c_str(), tensors.data(), tensors.size(), &options, &binding));
   }
 
@@ -96,6 +98,7 @@ public:
 private:
   CUstream stream;
   std::string name, planHash;
+  uint32_t maxSms = 0;
   cfc_bundle *bundle = nullptr;
   cfc_binding *binding = nullptr;
   void *workspace = nullptr;

@@ -2,6 +2,7 @@
 #include "runtime/src/Driver.h"
 #include "tools/lib/Commands.h"
 #include "tools/lib/Machines.h"
+#include <fmt/ranges.h>
 #include <thread>
 
 using namespace cfc;
@@ -27,10 +28,11 @@ static std::string clusterText(const Machine &machine) {
 }
 
 static std::string machineText(const Machine &machine) {
-  return fmt::format(
-      "  SMs: {}\n  shared memory: {} bytes a CTA, {} an SM\n  memory bandwidth: {:.2f} TB/s\n{}",
-      machine.sms, machine.sharedBytes, machine.sharedBytesPerSm, machine.bandwidth / 1e12,
-      clusterText(machine));
+  return fmt::format("{}  SMs: {}\n  shared memory: {} bytes a CTA, {} an SM\n"
+                     "  memory bandwidth: {:.2f} TB/s\n{}numbers of the planner:\n{}",
+                     machine.about.empty() ? "" : "  " + machine.about + "\n", machine.sms,
+                     machine.sharedBytes, machine.sharedBytesPerSm, machine.bandwidth / 1e12,
+                     clusterText(machine), machine.describe());
 }
 
 static Exit machineCommand(const MachineArguments &arguments) {
@@ -43,8 +45,9 @@ static Exit machineCommand(const MachineArguments &arguments) {
   runtime::Failure failure;
   if (!arguments.json && runtime::probeDriver(failure) == runtime::DriverState::Absent) {
     print(fmt::format("no GPU: {}\nthe emulator runs everything on the CPU ({} cores)\n"
-                      "machine descriptions: h200, h100 (cfc machine --machine=h200 shows one)\n",
-                      failure.message, std::thread::hardware_concurrency()));
+                      "machine descriptions: {} (cfc machine --machine=h200 shows one)\n",
+                      failure.message, std::thread::hardware_concurrency(),
+                      fmt::join(knownMachineNames(), ", ")));
     return Exit::Done;
   }
   Native native = askDevice();

@@ -101,6 +101,8 @@ Native cfc::askDevice() {
   Machine &machine = native.machine;
   machine = *knownMachine("h200");
   machine.name = machineName(name);
+  machine.about = "asked from the driver; rates and latencies as measured on an H200";
+  double boxes = machine.boxBandwidth / machine.bandwidth;
   machine.sms = deviceAttribute(kDeviceSmCount, device);
   machine.sharedBytes = deviceAttribute(kDeviceSharedPerBlockOptIn, device);
   machine.sharedBytesPerSm = deviceAttribute(kDeviceSharedPerSm, device);
@@ -108,19 +110,19 @@ Native cfc::askDevice() {
   double peak = 2e3 * deviceAttribute(kDeviceMemoryClockRate, device) *
                 deviceAttribute(kDeviceMemoryBusWidth, device) / 8;
   if (peak > 0)
-    machine.bandwidth = peak * reachable;
+    machine.bandwidth = peak * reachable, machine.boxBandwidth = boxes * machine.bandwidth;
   machine.residentClusters.clear();
   if (!deviceAttribute(kDeviceClusterLaunch, device))
     return native;
   Probe probe;
-  for (int64_t ctas : {1, 2, 4})
+  for (int64_t ctas : {1, 2, 3})
     for (int64_t size : {1, 2, 4, 8, 16})
       machine.residentClusters[ctas][size] =
           probe.resident(unsigned(size), unsigned(machine.sharedLimit(ctas)));
   return native;
 }
 
-Machine cfc::machineFor(const std::string &option) {
+static Machine machineNamed(const std::string &option) {
   if (option == "native")
     return askDevice().machine;
   std::string error;
@@ -130,6 +132,16 @@ Machine cfc::machineFor(const std::string &option) {
   return *machine;
 }
 
-std::string cfc::machineText(const std::string &option) {
-  return option.empty() || knownMachine(option) ? option : machineFor(option).toJson();
+Machine cfc::machineFor(const std::string &option, int64_t maxSms) {
+  if (maxSms < 0 || maxSms > 65535)
+    badInput("", "--max-sms={}: 1 to 65535 SMs, or 0 for all", maxSms);
+  Machine machine = machineNamed(option);
+  if (maxSms)
+    machine.smsLimit = machine.smsLimit ? std::min(machine.smsLimit, maxSms) : maxSms;
+  return machine;
+}
+
+std::string cfc::machineText(const std::string &option, int64_t maxSms) {
+  bool isName = option.empty() || knownMachine(option);
+  return isName && !maxSms ? option : machineFor(option, maxSms).toJson();
 }

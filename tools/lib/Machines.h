@@ -6,12 +6,12 @@
 namespace cfc {
 
 /// What CompileOptions::machine takes for a value of --machine: "" and known names as they are, JSON for a
-/// file and for `native`. Throws Failure: 2 for a bad description (the nearest name is given), 3 where native
-/// finds no GPU.
-std::string machineText(const std::string &option);
+/// file, for `native` and where `maxSms` limits it. Throws Failure: 2 for a bad description (the nearest name
+/// is given), 3 where native finds no GPU.
+std::string machineText(const std::string &option, int64_t maxSms = 0);
 
-/// The machine for a value of --machine; h200 for "".
-Machine machineFor(const std::string &option);
+/// The machine for a value of --machine, h200 for "", of which plans use at most `maxSms` SMs (0: all).
+Machine machineFor(const std::string &option, int64_t maxSms = 0);
 
 /// GPU 0, asked through its driver.
 struct Native {

@@ -98,12 +98,12 @@ void VariantCompiler::plan(const VariantOptions &wanted) {
 
 /// A plan is for its machine where more clusters are resident than on the next smaller one: cards of a kind
 /// differ by some.
-static int64_t clustersBeyond(const GraphSpec &graph, const std::string &machine,
+static int64_t clustersBeyond(const BuildOptions &options, const GraphSpec &graph, const std::string &machine,
                               const std::string &smaller) {
   int64_t least = INT64_MAX;
   for (const runtime::KernelSpec &kernel : graph.variants.at(0).kernels) {
-    int64_t here = machineFor(machine).resident(kernel.cluster, kernel.ctasPerSm);
-    int64_t there = machineFor(smaller).resident(kernel.cluster, kernel.ctasPerSm);
+    int64_t here = machineFor(machine, options.maxSms).resident(kernel.cluster, kernel.ctasPerSm);
+    int64_t there = machineFor(smaller, options.maxSms).resident(kernel.cluster, kernel.ctasPerSm);
     if (there >= here)
       badInput("",
                "--variant-machines: {} holds {} clusters of {} CTAs at a time, no fewer than {}: it needs no "
@@ -140,7 +140,7 @@ void VariantCompiler::plan(const std::string &machine, const std::string *smalle
   const GraphSpec &graph = onlyGraph(compiled);
   std::string hash = graph.variants.at(0).planHash;
   if (smaller)
-    when.minClusters = clustersBeyond(graph, machine, *smaller);
+    when.minClusters = clustersBeyond(options, graph, machine, *smaller);
   if (!variants.empty() && variants.back().hash == hash && covers(when, variants.back().when)) {
     variants.back().when = when; // one plan for both
     return;

@@ -3,6 +3,7 @@
 #include "tools/lib/Variants.h"
 #include "tools/lib/Verify.h"
 #include <charconv>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 using namespace cfc;
@@ -157,6 +158,13 @@ struct VariantRun {
 };
 } // namespace
 
+/// "; at most 12 clusters at a time" on the emulator, where a machine was asked for.
+static std::string residencyText(const Program &program) {
+  return program.resident.empty()
+             ? ""
+             : fmt::format("; at most {} clusters at a time", fmt::join(program.resident, ", "));
+}
+
 static nlohmann::ordered_json runJson(const VariantRun &run, bool bisect) {
   nlohmann::ordered_json json = {{"plan", run.verifier->program().planHash}, {"passed", run.passed()}};
   for (const CaseResult &result : run.results) {
@@ -214,7 +222,7 @@ static VariantRun verifyVariant(std::unique_ptr<Verifier> made, const VariantRun
   VariantRun run{std::move(made), {}};
   Verifier &verifier = *run.verifier;
   if (!quiet)
-    print(fmt::format("plan: {}\n", run.name()));
+    print(fmt::format("plan: {}{}\n", run.name(), residencyText(verifier.program())));
   for (const std::string &note : verifier.notes())
     fmt::print(stderr, "note: {}\n", note);
   for (size_t i = 0; i < verifier.lengths().size(); ++i) {

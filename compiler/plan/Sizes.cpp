@@ -1,0 +1,215 @@
+//===- Sizes.cpp - A kernel's operations in numbers -------------------------===//
+#include "compiler/plan/Sizes.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::attn;
+
+static int64_t elementBytes(Value value) {
+  return getElementTypeOrSelf(value.getType()).getIntOrFloatBitWidth() / 8;
+}
+
+//===-- What the graph says -------------------------------------------------===//
+
+static OpSizes sizesOfLinear(const KernelShape &shape, LinearOp op) {
+  OpSizes sizes;
+  sizes.kind = OpSizes::Linear;
+  sizes.columns = widthOf(op.getX());
+  for (Value result : op.getResults())
+    sizes.widths.push_back(widthOf(result));
+  sizes.slots = slotsOf(op);
+  sizes.resultBytes = elementBytes(op.getResults()[0]);
+  sizes.gathered = shape.isGathered(op);
+  sizes.finishes = shape.finishes(op);
+  Type first = getElementTypeOrSelf(op.getResultTypes()[0]);
+  bool mixed =
+      llvm::any_of(op.getResultTypes(), [&](Type type) { return getElementTypeOrSelf(type) != first; });
+  sizes.needsF32 = sizes.finishes || mixed || !op.getBiases().empty();
+  sizes.packable = llvm::all_of(op.getWeights(), isPackable);
+  return sizes;
+}
+
+static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
+  OpSizes sizes;
+  if (auto linear = dyn_cast<LinearOp>(op)) {
+    sizes = sizesOfLinear(shape, linear);
+  } else if (auto attention = dyn_cast<AttentionOp>(op)) {
+    sizes.kind = OpSizes::Attention;
+    sizes.dim = attention.getCache().getType().getDim();
+    sizes.group = attention.getGroup();
+    sizes.capacity = attention.getLen().getType().getCapacity();
+  } else if (auto norm = dyn_cast<RmsNormOp>(op)) {
+    sizes.kind = OpSizes::Norm;
+    sizes.columns = widthOf(norm.getX());
+  }
+  sizes.op = op;
+  for (Value value : op->getResults()) {
+    OpSizes::Result &result = sizes.results.emplace_back();
+    if (!isa<RankedTensorType>(value.getType()))
+      continue;
+    result.isTensor = true;
+    result.width = widthOf(value);
+    result.bytes = elementBytes(value);
+    Form form = shape.storedForm(value);
+    bool matters = sizes.kind == OpSizes::Linear || shape.isStored(value);
+    result.checked = matters && form != Full && !shape.isWhole(value);
+    result.finished = form == Finished;
+  }
+  return sizes;
+}
+
+KernelSizes::KernelSizes(const KernelShape &shape) : shape(&shape) {
+  llvm::DenseSet<Value> full;
+  auto wantFull = [&](Value value) {
+    if (full.insert(value).second)
+      fullBytes += widthOf(value) * elementBytes(value);
+  };
+  for (Operation *op : shape.getOps()) {
+    ops.push_back(sizesOf(shape, op));
+    if (auto norm = dyn_cast<RmsNormOp>(op)) {
+      wantFull(norm.getX());
+      wantFull(norm.getResult());
+    }
+    if (auto linear = dyn_cast<LinearOp>(op); linear && !shape.finishes(linear))
+      wantFull(linear.getX());
+  }
+}
+
+LinearSize KernelSizes::linear(const KernelPlan &plan, const OpSizes &op, Split split) const {
+  LinearSize size;
+  size.columns = op.finishes ? sliceOf(*shape, plan, op.columns) : op.columns;
+  for (int64_t width : op.widths)
+    size.rows += op.finishes ? width : sliceOf(*shape, plan, width);
+  size.f32 = op.needsF32 || split == Split::Columns;
+  size.payload = size.rows * (size.f32 ? 4 : op.resultBytes);
+  return size;
+}
+
+//===-- What can be split ---------------------------------------------------===//
+
+static std::string checkDivides(int64_t rows, int64_t part, Operation *op) {
+  if (rows % part == 0)
+    return "";
+  return llvm::formatv("{0} splits {1} rows over part = {2}, which does not divide them", opLabel(op), rows,
+                       part);
+}
+
+/// Bulk copies move 16 bytes at a time, async stores 4.
+static std::string checkUnit(int64_t bytes, Operation *op, Exchange exchange) {
+  int64_t unit = exchange == Exchange::Bulk ? 16 : exchange == Exchange::Async ? 4 : 1;
+  if (bytes % unit == 0)
+    return "";
+  return llvm::formatv("{0} sends parts of {1} bytes by {2}; multiples of {3} are possible", opLabel(op),
+                       bytes, stringify(exchange), unit);
+}
+
+/// The columns of a linear's weights, and with them its slots, are split over the cluster.
+static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSize &size, const OpPlan &plan) {
+  int64_t blocks = llvm::divideCeil(size.columns, 16), slots = op.slots;
+  if (!op.gathered)
+    return opLabel(op.op) + " cannot be split by columns: nothing in its kernel needs whole results";
+  // With another number of slots a CTA's slots would be no subtree of the sum.
+  bool aligned = part == 1 || (llvm::isPowerOf2_64(slots) && slots % part == 0);
+  if (size.columns % 16 || blocks % slots || !aligned)
+    return llvm::formatv("{0} splits {1} columns over part = {2}: its {3} slots must be a power of two, hold "
+                         "as many blocks of 16 columns each, and part must divide {3}",
+                         opLabel(op.op), size.columns, part, slots);
+  if (plan.reduce == Exchange::Scatter)
+    return checkDivides(size.rows, part, op.op);
+  return checkUnit(size.rows * 4, op.op, plan.reduce);
+}
+
+std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
+  int64_t part = kernel.part;
+  if (op.kind == OpSizes::Attention && plan.reduce == Exchange::Scatter)
+    return opLabel(op.op) + " cannot reduce by scatter: that merges sums, and an attention's are softmaxes";
+  if (op.kind == OpSizes::Attention)
+    return checkUnit(op.stateBytes(), op.op, plan.reduce);
+  if (op.kind == OpSizes::Linear && (op.gathered || plan.split == Split::Columns)) {
+    LinearSize size = linear(kernel, op, plan.split);
+    if (plan.split == Split::Columns)
+      return checkColumns(part, op, size, plan);
+    std::string why = checkDivides(size.rows, part, op.op);
+    return why.empty() ? checkUnit(size.payload / part, op.op, plan.gather) : why;
+  }
+  for (const OpSizes::Result &result : op.results) {
+    if (!result.checked)
+      continue;
+    int64_t rows = result.finished ? result.width : sliceOf(*shape, kernel, result.width);
+    if (std::string why = checkDivides(rows, part, op.op); !why.empty())
+      return why;
+  }
+  return "";
+}
+
+//===-- Memory --------------------------------------------------------------===//
+
+int64_t KernelSizes::slotBytes(const KernelChoice &choice) const {
+  int64_t bytes = 0;
+  for (auto [op, plan] : llvm::zip_equal(ops, choice.ops)) {
+    if (op.kind == OpSizes::Attention)
+      bytes = std::max<int64_t>(bytes, kSegmentTokens * 2 * llvm::alignTo(op.dim, 64));
+    if (op.kind != OpSizes::Linear)
+      continue;
+    int64_t columns = op.finishes ? sliceOf(*shape, choice.kernel, op.columns) : op.columns;
+    columns = std::min<int64_t>(choice.kernel.tileColumns, llvm::alignTo(columns, 64));
+    bytes = std::max<int64_t>(bytes, kSetRows * 2 * columns);
+  }
+  return llvm::alignTo(bytes, 1024);
+}
+
+/// A box of 64 columns and as many rows, up to 64, as divide the rows of each weight and of each CTA; else
+/// one row of a tile (compiler/lower/KernelLayout.h).
+int64_t KernelSizes::copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
+  LinearSize size = linear(kernel, op, plan.split);
+  for (int64_t box : {64, 32, 16, 8}) {
+    bool fits = kernel.part == 1 || plan.split == Split::Columns || size.rows / kernel.part % box == 0;
+    if (op.gathered) // stacked: the next weight's rows follow
+      for (int64_t width : llvm::drop_end(op.widths))
+        fits &= sliceOf(*shape, kernel, width) % box == 0;
+    if (fits)
+      return box * 128;
+  }
+  return 2 * std::min(kernel.tileColumns, size.columns);
+}
+
+int64_t KernelSizes::exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm,
+                                   bool reduces) const {
+  int64_t bytes = payload + (algorithm == Exchange::Bulk ? payload / (reduces ? 1 : kernel.part) : 0);
+  if (!reduces)
+    return bytes;
+  // What comes from all workers; by scatter only the part that this one merges.
+  return bytes + (algorithm == Exchange::Scatter ? payload : kernel.part * payload);
+}
+
+int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
+  int64_t bytes = 0, part = kernel.part;
+  if (op.kind == OpSizes::Linear) {
+    LinearSize size = linear(kernel, op, plan.split);
+    bool columns = plan.split == Split::Columns;
+    if (op.finishes) // an ordered sum goes from registers to the workspace
+      return plan.finish == Exchange::Atomic ? size.payload * 5 / 2 / part : 0;
+    bytes += columns ? size.payload : size.payload / part;
+    if (op.gathered)
+      bytes += exchangeBytes(kernel, size.payload, columns ? plan.reduce : plan.gather, columns);
+    if (size.f32)
+      bytes += size.payload;
+  } else if (op.kind == OpSizes::Attention) {
+    int64_t state = op.stateBytes();
+    bytes += state * (setsOf(kernel) * 4 + 5) + exchangeBytes(kernel, state, plan.reduce, true) + 2 * state;
+  } else if (op.kind == OpSizes::Elements) {
+    for (const OpSizes::Result &result : op.results)
+      if (result.isTensor)
+        bytes += sliceOf(*shape, kernel, result.width) * result.bytes * 2;
+  }
+  return bytes;
+}
+
+int64_t KernelSizes::estimateShared(const KernelChoice &choice) const {
+  int64_t bytes = 2048 + fullBytes, stage = slotBytes(choice);
+  for (auto [op, plan] : llvm::zip_equal(ops, choice.ops))
+    bytes += sharedOf(choice.kernel, op, plan);
+  return bytes + (stage ? choice.kernel.ringStages * (stage + 16) : 0);
+}

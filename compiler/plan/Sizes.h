@@ -1,0 +1,93 @@
+//===- Sizes.h - A kernel's operations in numbers ---------------------------===//
+//
+// Private to the planner, which weighs choices by the thousand: the graph is
+// asked once, here is what it said.
+//
+//===----------------------------------------------------------------------===//
+#pragma once
+#include "compiler/plan/Fusion.h"
+
+namespace cfc {
+
+/// The choices for one kernel and, in their order, for its operations.
+struct KernelChoice {
+  KernelPlan kernel;
+  llvm::SmallVector<OpPlan, 8> ops;
+};
+
+/// Consumer warps that take a ring tile together, 16 rows each, and its rows. Several sets take tiles in
+/// turn.
+inline constexpr int64_t kSetWarps = 4, kSetRows = 64;
+/// Tokens of a segment of a cache, and groups of segments (docs/design.md, "Order of sums").
+inline constexpr int64_t kSegmentTokens = 64, kSegmentGroups = 16;
+
+inline int64_t setsOf(const KernelPlan &plan) { return std::max<int64_t>(1, plan.warps / kSetWarps); }
+
+/// One operation. Fields of other kinds are 0.
+struct OpSizes {
+  enum Kind { Norm, Linear, Attention, Elements } kind = Elements;
+  mlir::Operation *op = nullptr;
+  // Linear. Norm: columns.
+  int64_t columns = 0;                     ///< of its input
+  llvm::SmallVector<int64_t, 3> widths;    ///< rows of its weights
+  int64_t slots = 1, resultBytes = 2;      ///< of its sum; of an element of its first result
+  bool gathered = false, finishes = false; ///< see KernelShape
+  bool needsF32 = false;                   ///< sums travel as f32 whatever the split
+  bool packable = false;                   ///< all of its weights
+  // Attention.
+  int64_t dim = 0, group = 0, capacity = 0;
+  // All others: elements that the results have in a CTA, for each item; bytes of one.
+  struct Result {
+    int64_t width = 0, bytes = 0;
+    bool isTensor = false, checked = false; ///< checked: its rows are split over the cluster
+    bool finished = false;                  ///< else a slice
+  };
+  llvm::SmallVector<Result, 2> results;
+
+  /// Bytes of its softmax state.
+  int64_t stateBytes() const { return 4 * group * (dim + 2); }
+};
+
+/// What one item of a linear streams and gives.
+struct LinearSize {
+  int64_t rows = 0, columns = 0;
+  bool f32 = false;    ///< its sums travel as f32
+  int64_t payload = 0; ///< bytes of its results
+};
+
+class KernelSizes {
+public:
+  explicit KernelSizes(const KernelShape &shape);
+
+  const KernelShape &getShape() const { return *shape; }
+  llvm::ArrayRef<OpSizes> getOps() const { return ops; }
+  LinearSize linear(const KernelPlan &plan, const OpSizes &op, Split split) const;
+
+  /// Whether an operation has a choice of that kind.
+  bool hasSplit(const OpSizes &op) const { return op.kind == OpSizes::Linear && !op.finishes; }
+  bool hasGather(const OpSizes &op, Split split) const { return op.gathered && split != Split::Columns; }
+  bool hasReduce(const OpSizes &op, Split split) const {
+    return op.kind == OpSizes::Attention || (op.gathered && split == Split::Columns);
+  }
+  bool hasFinish(const OpSizes &op) const { return op.finishes; }
+
+  /// Why an operation cannot be spread over the cluster as chosen, or "" if it can.
+  std::string checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
+
+  /// Bytes of a ring tile; 0 where nothing is streamed.
+  int64_t slotBytes(const KernelChoice &choice) const;
+  /// Bytes of one copy of a linear's weights.
+  int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
+  /// Estimate of a CTA's shared memory in bytes: tiles, buffers of exchanges and the ring.
+  int64_t estimateShared(const KernelChoice &choice) const;
+
+private:
+  int64_t exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm, bool reduces) const;
+  int64_t sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
+
+  const KernelShape *shape;
+  llvm::SmallVector<OpSizes> ops;
+  int64_t fullBytes = 0; ///< of activations that are whole in every CTA
+};
+
+} // namespace cfc
