@@ -107,6 +107,8 @@ static Exit compileCommand(const CompileArguments &arguments) {
   if (source.bundle)
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
   if (arguments.variants.any()) {
+    if (arguments.build.length)
+      badInput("", "--len plans for one length: leave it out beside --variant-lengths and --variant-machines");
     if (arguments.emit != "bundle" || !arguments.dumpFolder.empty())
       badInput("", "--variant-lengths and --variant-machines make a bundle of several plans; {} shows one",
                arguments.emit == "bundle" ? "--dump-dir" : "--emit=" + arguments.emit);
@@ -134,6 +136,10 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
       ->option_text("bundle|attn|kernel|simt|llvm|ptx|cubin|plan|header");
   command->add_option("--dump-dir", arguments->dumpFolder, "Write every stage into this folder too")
       ->option_text("DIR");
+  command
+      ->add_option("--len", arguments->build.length, "Cached tokens to plan for (4096, or the graph's bound)")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
   command
       ->add_option("--variant-lengths", arguments->variants.lengths,
                    "One plan for up to each of these cached tokens, and one for all; the runtime chooses by "
