@@ -155,8 +155,7 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
   auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
   for (Split split : splitsOf(op, fixed))
     for (Exchange finish : finishes) {
-      double least = 0;
-      size_t first = to.best.size();
+      size_t first = to.all.size();
       for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpPlan::gather)))
         for (Exchange reduce :
              algorithms(sizes.hasReduce(op, split), given(&OpPlan::reduce), op.kind == OpSizes::Linear)) {
@@ -164,16 +163,30 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
           std::string against = sizes.checkSplit(kernel, op, plan);
           if (why.empty())
             why = against;
-          if (!against.empty())
-            continue;
-          to.all.push_back(plan);
-          double us = exchangeUs(sizes, *machine, kernel, op, plan);
-          if (to.best.size() > first && us >= least)
-            continue;
-          to.best.resize(first);
-          to.best.push_back(plan);
-          least = us;
+          if (against.empty())
+            to.all.push_back(plan);
         }
+      addBest(to, kernel, op, first);
+    }
+}
+
+/// Of the choices from `first` on those than which none is both quicker and smaller.
+void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSizes &op, size_t first) const {
+  struct Option {
+    double us;
+    int64_t bytes;
+    const OpPlan *plan;
+  };
+  SmallVector<Option> options;
+  for (const OpPlan &plan : llvm::drop_begin(to.all, first))
+    options.push_back(
+        {exchangeUs(sizes, *machine, kernel, op, plan), sizes.sharedOf(kernel, op, plan), &plan});
+  llvm::stable_sort(options, [](const Option &a, const Option &b) { return a.us < b.us; });
+  int64_t least = INT64_MAX;
+  for (const Option &option : options)
+    if (option.bytes < least) {
+      least = option.bytes;
+      to.best.push_back(*option.plan);
     }
 }
 
@@ -226,41 +239,41 @@ bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
   return false;
 }
 
-/// The quickest choices for the operations, one after another: they hardly depend on each other.
-void KernelSearch::choose(Candidate &candidate, const std::vector<OpOptions> &options) const {
-  auto predicted = [&] { return predict(sizes, candidate.choice, *machine, this->options->length).us; };
-  for (const OpOptions &op : options)
-    candidate.choice.ops.push_back(op.best[0]);
-  candidate.us = predicted();
-  for (auto [op, chosen] : llvm::zip_equal(options, candidate.choice.ops))
-    for (const OpPlan &option : llvm::drop_begin(op.best)) {
-      OpPlan before = std::exchange(chosen, option);
-      if (double us = predicted(); us < candidate.us)
-        candidate.us = us;
-      else
-        chosen = before;
-    }
+void KernelSearch::addCandidate(const KernelChoice &choice, Refusal &refusal) {
+  Candidate candidate{choice, predict(sizes, choice, *machine, options->length).us,
+                      sizes.estimateShared(choice)};
+  // Estimates are off by a little: what they refuse by more than 1/4 is out of reach.
+  if (fits(candidate, -candidate.shared / 4, refusal))
+    candidates.push_back(std::move(candidate));
 }
 
-/// A kernel's choice with its operations' choices: the quickest, or drawn.
-std::optional<KernelSearch::Candidate> KernelSearch::complete(const KernelPlan &kernel, Random *random,
-                                                              Refusal &refusal) {
+/// The choices for all operations behind those that `choice` has. Of many linears only the quickest choice of
+/// each is taken but for the first few.
+void KernelSearch::addCombinations(KernelChoice &choice, ArrayRef<OpOptions> options, Refusal &refusal) {
+  constexpr size_t kFree = 6; // operations whose choices are combined, from the last one on
+  size_t at = choice.ops.size();
+  if (at == options.size())
+    return addCandidate(choice, refusal);
+  for (const OpPlan &plan : ArrayRef(options[at].best).take_front(at + kFree < options.size() ? 1 : 8)) {
+    choice.ops.push_back(plan);
+    addCombinations(choice, options, refusal);
+    choice.ops.pop_back();
+  }
+}
+
+/// Lists a kernel's choice with its operations' choices: all that are worth weighing, or one that is drawn.
+void KernelSearch::addCandidates(const KernelPlan &kernel, Random *random, Refusal &refusal) {
   if (!checkResidency(kernel, refusal) || !checkRing(kernel, refusal))
-    return std::nullopt;
+    return;
   const std::vector<OpOptions> *options = optionsOf(kernel, refusal);
   if (!options)
-    return std::nullopt;
-  Candidate candidate;
-  candidate.choice.kernel = kernel;
-  if (random) {
-    for (const OpOptions &op : *options)
-      candidate.choice.ops.push_back(op.all[random->below(op.all.size())]);
-    candidate.us = predict(sizes, candidate.choice, *machine, this->options->length).us;
-  } else {
-    choose(candidate, *options);
-  }
-  candidate.shared = sizes.estimateShared(candidate.choice);
-  return candidate;
+    return;
+  KernelChoice choice{kernel, {}};
+  if (!random)
+    return addCombinations(choice, *options, refusal);
+  for (const OpOptions &op : *options)
+    choice.ops.push_back(op.all[random->below(op.all.size())]);
+  addCandidate(choice, refusal);
 }
 
 //===-- The search ------------------------------------------------------------===//
@@ -283,12 +296,7 @@ bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
   Domain domain;
   if (!findDomain(domain, refusal))
     return false;
-  auto tryOne = [&](const KernelPlan &kernel) {
-    // Estimates are low by a little: what they refuse by more than 1/4 is out of reach.
-    if (std::optional<Candidate> candidate = complete(kernel, random, refusal);
-        candidate && fits(*candidate, -candidate->shared / 4, refusal))
-      candidates.push_back(std::move(*candidate));
-  };
+  auto tryOne = [&](const KernelPlan &kernel) { addCandidates(kernel, random, refusal); };
   if (random) {
     auto draw = [&](ArrayRef<int64_t> from) { return from[random->below(from.size())]; };
     for (size_t tries = 0; tries < 32 * kDraws && candidates.size() < kDraws; ++tries)
@@ -310,15 +318,26 @@ bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
   return !candidates.empty();
 }
 
+/// What decides about shared memory beside the ring's stages, whose size is known.
+std::string KernelSearch::memoryKey(const KernelChoice &choice) {
+  const KernelPlan &k = choice.kernel;
+  std::string key;
+  llvm::raw_string_ostream out(key);
+  out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem;
+  for (const OpPlan &op : choice.ops)
+    out << " " << int(op.split) << int(op.gather) << int(op.reduce) << int(op.finish);
+  return key;
+}
+
 void KernelSearch::reject(int64_t bytes, Refusal &refusal) {
   if (bytes >= 0) {
     refusal.add(Refusal::Shared, needs(bytes, current().kernel.ctasPerSm), bytes);
-    int64_t &known = slack[current().kernel.warps];
-    known = std::max(known, bytes - candidates[at].shared);
+    lacking[memoryKey(current())] = bytes - candidates[at].shared;
   }
+  // Others of a kind that was built once need not be built to know that they do not fit.
   auto failsAlike = [&] {
-    auto known = slack.find(current().kernel.warps);
-    return known != slack.end() && known->second > 0 &&
+    auto known = lacking.find(memoryKey(current()));
+    return known != lacking.end() &&
            candidates[at].shared + known->second > machine->sharedLimit(current().kernel.ctasPerSm);
   };
   do

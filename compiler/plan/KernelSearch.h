@@ -39,7 +39,8 @@ struct Refusal {
 /// The legal choices of an operation for one way to deal work to CTAs.
 struct OpOptions {
   llvm::SmallVector<OpPlan, 8> all;
-  /// Those of them that are worth weighing: of each split and finish the quickest exchange.
+  /// Those of them that are worth weighing: of each split and finish the quickest exchange, and the quickest
+  /// of those that take less memory.
   llvm::SmallVector<OpPlan, 4> best;
 };
 
@@ -75,11 +76,14 @@ private:
   bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
   llvm::SmallVector<Split> splitsOf(const OpSizes &op, const OpPlan *fixed) const;
   void addOptions(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, std::string &why) const;
+  void addBest(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, size_t first) const;
   /// The choices of each operation; null, with the reason, if one has none.
   const std::vector<OpOptions> *optionsOf(const KernelPlan &kernel, Refusal &refusal);
-  std::optional<Candidate> complete(const KernelPlan &kernel, Random *random, Refusal &refusal);
-  void choose(Candidate &candidate, const std::vector<OpOptions> &options) const;
+  void addCandidates(const KernelPlan &kernel, Random *random, Refusal &refusal);
+  void addCandidate(const KernelChoice &choice, Refusal &refusal);
+  void addCombinations(KernelChoice &choice, llvm::ArrayRef<OpOptions> options, Refusal &refusal);
   bool fits(const Candidate &candidate, int64_t extra, Refusal &refusal) const;
+  static std::string memoryKey(const KernelChoice &choice);
   std::string needs(int64_t bytes, int64_t ctasPerSm) const;
 
   const KernelShape *shape;
@@ -92,7 +96,8 @@ private:
   std::map<std::pair<int64_t, int64_t>, std::vector<OpOptions>> known; ///< by part and rows of an item
   std::vector<Candidate> candidates;
   size_t at = 0;
-  std::map<int64_t, int64_t> slack; ///< by warps: by how much estimates were too low
+  /// By memoryKey: what estimates lacked of the true size.
+  std::map<std::string, int64_t> lacking;
 };
 
 } // namespace cfc

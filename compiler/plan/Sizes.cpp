@@ -154,6 +154,8 @@ int64_t KernelSizes::slotBytes(const KernelChoice &choice) const {
     if (op.kind != OpSizes::Linear)
       continue;
     int64_t columns = op.finishes ? sliceOf(*shape, choice.kernel, op.columns) : op.columns;
+    if (plan.split == Split::Columns)
+      columns = llvm::divideCeil(columns, choice.kernel.part);
     columns = std::min<int64_t>(choice.kernel.tileColumns, llvm::alignTo(columns, 64));
     bytes = std::max<int64_t>(bytes, kSetRows * 2 * columns);
   }

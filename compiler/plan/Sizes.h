@@ -80,10 +80,11 @@ public:
   int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
   /// Estimate of a CTA's shared memory in bytes: tiles, buffers of exchanges and the ring.
   int64_t estimateShared(const KernelChoice &choice) const;
+  /// An operation's part of it: tiles and buffers.
+  int64_t sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
 
 private:
   int64_t exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm, bool reduces) const;
-  int64_t sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
 
   const KernelShape *shape;
   llvm::SmallVector<OpSizes> ops;

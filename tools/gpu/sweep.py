@@ -5,8 +5,8 @@
     tools/gpu/sweep.py run --work=build/gpu/sweep                 # on a GPU: compiles, verifies and times them
     tools/gpu/sweep.py report --work=build/gpu/sweep              # anywhere: the table, and results.json for fit_cost.py
 
-`plan` writes, for each problem, the planner's choice, plans drawn by seed, and neighbours of the choice with one or two
-keys changed: all distinct and legal. `run` compiles them on all cores while one process times those that are ready: a
+`plan` writes, for each problem, the planner's choice, plans drawn by seed, and neighbours of the choice, and of these, with
+one or two keys changed: all distinct and legal. `run` compiles them on all cores while one process times those that are ready: a
 chain of layers, with weights and caches of their own beyond the L2, as one CUDA graph; median of 5 replays. The planner's
 choice is held to a float64 reference, every other plan to the choice's bits. Results are flushed line by line to
 WORK/results.jsonl (--out: another folder); a run that was ended goes on where it stopped, and a plan that hangs is
@@ -125,11 +125,14 @@ def plan_problem(options, problem):
     pick = planner.make("auto")
     if pick is None:
         raise RuntimeError(f"{problem.name}: there is no legal plan")
-    plans, tries = {pick: None}, 0
+    plans, near, tries = {pick: None}, [pick], 0
     while len(plans) <= options.plans and tries < 20 * options.plans:
         tries += 1
-        drawn = len(plans) <= options.plans // 2
-        plan = planner.make(f"random:{rng.randrange(1 << 32)}" if drawn else neighbour(pick, rng))
+        if len(plans) <= options.plans // 2:
+            plan = planner.make(f"random:{rng.randrange(1 << 32)}")
+        else:  # the choice has too few neighbours, so theirs count too
+            plan = planner.make(neighbour(rng.choice(near), rng))
+            near += [plan] if plan and plan not in plans else []
         if plan:
             plans.setdefault(plan)
     found = [{**entry, "text": plan, "pick": plan == pick} for plan, entry in zip(plans, planner.predict(plans))]
