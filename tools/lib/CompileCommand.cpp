@@ -108,7 +108,8 @@ static Exit compileCommand(const CompileArguments &arguments) {
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
   if (arguments.variants.any()) {
     if (arguments.build.length)
-      badInput("", "--len plans for one length: leave it out beside --variant-lengths and --variant-machines");
+      badInput("",
+               "--len plans for one length: leave it out beside --variant-lengths and --variant-machines");
     if (arguments.emit != "bundle" || !arguments.dumpFolder.empty())
       badInput("", "--variant-lengths and --variant-machines make a bundle of several plans; {} shows one",
                arguments.emit == "bundle" ? "--dump-dir" : "--emit=" + arguments.emit);
