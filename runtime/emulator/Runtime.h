@@ -139,8 +139,8 @@ struct Warp {
         all = since, lanes = 0;
     }
   };
-  Round fences;           // fence_proxy_async
-  uint32_t readsDone = 0; // event number at which its ldmatrix reads were last known to be done
+  Round fences;             // fence_proxy_async
+  uint32_t readsDone = 0;   // event number at which its ldmatrix reads were last known to be done
   ReadTag *reads = nullptr; // its last read of each 16 bytes of shared memory, if tracked
   bool queued = false, slow = false;
   Cta *cta = nullptr;

@@ -12,8 +12,8 @@ namespace cfc::runtime {
 
 inline constexpr const char *kPackingKernelName = "cfc_move_packed";
 
-/// All parameters are 64-bit: the native and the packed weight; rows, columns, columns of a group, blocks of a
-/// group, blocks of a row of blocks; chunks of the packed weight; 0 to pack or 1 to unpack. Addresses: the
+/// All parameters are 64-bit: the native and the packed weight; rows, columns, columns of a group, blocks of
+/// a group, blocks of a row of blocks; chunks of the packed weight; 0 to pack or 1 to unpack. Addresses: the
 /// packed one is a multiple of 16, the native one of 2; the two weights do not overlap.
 inline constexpr const char *kPackingKernel = R"(
 .version 7.8

@@ -25,8 +25,8 @@ public:
 
   /// Sets a tensor; values are rounded to its type. Caches: `name.k`, `name.v` as [head][token][dim].
   void set(const std::string &name, const std::vector<double> &values);
-  /// Runs all kernels in order, with `residentClusters` clusters or fewer: 0: all, one or two, by the seed. The
-  /// workspace keeps its content from launch to launch.
+  /// Runs all kernels in order, with `residentClusters` clusters or fewer: 0: all, one or two, by the seed.
+  /// The workspace keeps its content from launch to launch.
   emu::Report launch(uint64_t seed, unsigned residentClusters = 0);
   std::vector<double> get(const std::string &name) const;
   /// Bytes of a tensor, for comparing bits.
