@@ -107,7 +107,9 @@ SmallVector<KernelLowering::Values> KernelLowering::activationsOfTile(MmaOperand
                                                                       bool half) {
   SmallVector<Values> all;
   Type element = op.getX().getType().getElementType();
-  bool direct = element == mma.type() && t.tileBlocks * 32 <= kZeroBytes && !half;
+  // A view may begin anywhere in its tile.
+  bool aligned = layout.tile(op.getX()) % 16 == 0;
+  bool direct = element == mma.type() && t.tileBlocks * 32 <= kZeroBytes && !half && aligned;
   if (!direct) {
     for (int64_t i = 0; i < blocks; ++i)
       all.push_back(mma.activation(x, b.mul(b.add(firstBlock, i), 16), lane, half && i + 1 == blocks));
@@ -156,20 +158,24 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     Value slot = slotAddress(r);
     for (int64_t i = 0; i < blocks; ++i)
       a.push_back(mma.weights(blockAddress(slot, i), half && i + 1 == blocks));
-    Values made; // what the tile's last blocks, and those that ended slots, gave: each needs those before it
+    // What the chains gave at the tile's end, and where slots ended: each product needs those before it.
+    Values made;
+    auto noteChains = [&](int64_t i) {
+      for (int64_t c = 0; c < std::min(numChains, i + 1); ++c)
+        made.push_back(sums.chains[(i - c) % numChains][0]);
+    };
     for (int64_t i = 0; i < blocks; ++i) {
       Value block = b.add(firstBlock, i);
       Values &chain = sums.chains[i % numChains];
       chain = mma.multiply(a[i], bRegs[i], chain);
-      Value product = chain[0];
       // A slot ends with the row, or after slotBlocks blocks: at a fixed place of every tile where the one is
       // a multiple of the other, else at a place that the block's number tells.
       bool ends =
           (endsRow && i + 1 == blocks) || (t.tileBlocks % t.slotBlocks == 0 && (i + 1) % t.slotBlocks == 0);
       bool mayEnd = t.slots > 1 && t.tileBlocks % t.slotBlocks != 0 &&
                     (t.slotBlocks % t.tileBlocks != 0 || i + 1 == t.tileBlocks);
-      if (ends || mayEnd || i + numChains >= blocks)
-        made.push_back(product);
+      if (ends || mayEnd || i + 1 == blocks)
+        noteChains(i);
       if (ends)
         push(sums, block);
       if (ends || !mayEnd)
