@@ -1,23 +1,12 @@
 //===- GridSumTest.cpp - The order of sums over the grid -----------------------------===//
-#include "dialects/attn/Elements.h"
 #include "test/unit/KernelHarness.h"
+#include "test/unit/KernelValues.h"
 #include "llvm/Support/raw_ostream.h"
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
-#include <random>
 
 using namespace cfc;
 using namespace cfc::test;
-
-/// The sum of `n` floats by the left-balanced tree: the left part is the largest power of two below n.
-static float treeSum(const float *x, int n) {
-  if (n == 1)
-    return x[0];
-  int left = 1;
-  while (2 * left < n)
-    left *= 2;
-  return treeSum(x, left) + treeSum(x + left, n - left);
-}
 
 // Few items are merged by code without a loop, many by a loop: the order is the same.
 TEST_CASE("sums over items have the order of the tree, whatever their number", "[kernel]") {

@@ -108,10 +108,18 @@ static ElementKind elementKind(cfc_dtype dtype) {
 void KernelRun::set(const std::string &name, const std::vector<double> &values) {
   allocate();
   const Buffer &b = buffer(name);
-  REQUIRE(values.size() * runtime::elementBytes(b.dtype) == b.size);
+  auto packed = llvm::find_if(graph.tensors, [&](const runtime::TensorSpec &t) {
+    return t.name == name && t.layout == runtime::Layout::Packed;
+  });
+  std::vector<char> native(values.size() * runtime::elementBytes(b.dtype));
   for (size_t i = 0; i < values.size(); ++i)
-    fromDouble(elementKind(b.dtype), values[i],
-               static_cast<char *>(b.data) + i * runtime::elementBytes(b.dtype));
+    fromDouble(elementKind(b.dtype), values[i], &native[i * runtime::elementBytes(b.dtype)]);
+  if (packed != graph.tensors.end()) {
+    REQUIRE(native.size() == packed->packed().nativeBytes());
+    return runtime::pack(packed->packed(), native.data(), b.data);
+  }
+  REQUIRE(native.size() == b.size);
+  std::memcpy(b.data, native.data(), native.size());
 }
 
 std::vector<double> KernelRun::get(const std::string &name) const {

@@ -1,31 +1,11 @@
 //===- KernelTest.cpp - Lowered kernels on the emulator, against sums in double ------===//
-#include "dialects/attn/Elements.h"
 #include "test/unit/KernelHarness.h"
+#include "test/unit/KernelValues.h"
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <fmt/format.h>
-#include <random>
 
 using namespace cfc;
 using namespace cfc::test;
-
-static std::vector<double> randomValues(size_t n, double scale, uint64_t seed, ElementKind kind) {
-  std::mt19937_64 engine(seed);
-  std::normal_distribution<double> normal(0, scale);
-  std::vector<double> values(n);
-  for (double &v : values)
-    v = roundTo(kind, normal(engine));
-  return values;
-}
-
-static double relativeError(const std::vector<double> &got, const std::vector<double> &want) {
-  double error = 0, norm = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    error += (got[i] - want[i]) * (got[i] - want[i]);
-    norm += want[i] * want[i];
-  }
-  return std::isfinite(error) ? std::sqrt(error / norm) : INFINITY;
-}
 
 TEST_CASE("a norm and a matmul over awkward shapes", "[kernel]") {
   struct Shape {

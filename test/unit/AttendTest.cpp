@@ -1,0 +1,193 @@
+//===- AttendTest.cpp - Attention over a cache under many schedules --------------===//
+//
+// The order in which softmaxes are merged depends on the length alone: not on
+// CTAs, warps, the ring, or whether all states are kept and merged at the end.
+//
+//===----------------------------------------------------------------------===//
+#include "test/unit/KernelMutants.h"
+#include "test/unit/KernelValues.h"
+#include <fmt/format.h>
+
+using namespace cfc;
+using namespace cfc::test;
+using namespace mlir;
+
+namespace {
+struct Shape {
+  int heads, group, dim;
+};
+struct Schedule {
+  int part, warps, stages, ctasPerSm;
+};
+
+std::string describe(const Schedule &s) {
+  return fmt::format("part {}, {} warps, {} stages, {} CTAs on an SM", s.part, s.warps, s.stages,
+                     s.ctasPerSm);
+}
+
+/// Attends to the first `len` cached tokens.
+std::string attendKernel(const Shape &c, const Schedule &s, const std::string &type) {
+  return fmt::format(R"(
+kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3}, {1}>, %len: memref<1xi32>, %o: memref<{0}xf32>, %lse: memref<{4}xf32>)
+    axes(head = {2} @grid, part = {7} @cta, warp = {8} @warp) plan(ring_stages = {9}, ctas_per_sm = {10}) {{
+  kernel.for_items %h over head {{
+    %t = kernel.read %q at %h : memref<{0}x{1}> -> !kernel.tile<{11}x{1}>
+    %kv = kernel.load_cache %c tokens %len at %h bound 1024 : !kernel.cache<heads = {2}, dim = {3}, {1}>, memref<1xi32>, !kernel.item -> !kernel.kv_stream<{3}, {1}, part: split(0)>
+    %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax)>
+    %r = kernel.exchange reduce %p over "part" by push : !kernel.tile<{5}x{6}xf32, part: partial(softmax)> -> !kernel.tile<{5}x{6}xf32>
+    %n, %l = kernel.normalize %r : !kernel.tile<{5}x{6}xf32> -> !kernel.tile<{11}xf32>, !kernel.tile<{5}xf32>
+    kernel.write %n, %o at %h : !kernel.tile<{11}xf32>, memref<{0}xf32>
+    kernel.write %l, %lse at %h : !kernel.tile<{5}xf32>, memref<{4}xf32>
+  }}
+  kernel.return
+}})",
+                     c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group, c.dim + 2,
+                     s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim);
+}
+
+constexpr int kCapacity = 1024;
+
+/// Inputs of a length, and what they give.
+struct Data {
+  std::vector<double> q, k, v, o, lse;
+};
+
+Data dataOf(const Shape &c, int length, ElementKind kind) {
+  int qHeads = c.heads * c.group;
+  Data d;
+  d.q = randomValues(qHeads * c.dim, 1.5, 1, kind);
+  // Rows past the length hold NaN: they must not leak.
+  d.k.assign(size_t(c.heads) * kCapacity * c.dim, NAN);
+  d.v = d.k;
+  for (int h = 0; h < c.heads; ++h) {
+    auto k = randomValues(length * c.dim, 1, 4 + h, kind), v = randomValues(length * c.dim, 1, 40 + h, kind);
+    std::copy(k.begin(), k.end(), d.k.begin() + size_t(h) * kCapacity * c.dim);
+    std::copy(v.begin(), v.end(), d.v.begin() + size_t(h) * kCapacity * c.dim);
+  }
+  d.o.assign(qHeads * c.dim, 0);
+  for (int h = 0; h < qHeads; ++h) {
+    size_t first = size_t(h / c.group) * kCapacity * c.dim;
+    std::vector<double> s(length);
+    double m = -INFINITY, l = 0;
+    for (int t = 0; t < length; ++t) {
+      for (int i = 0; i < c.dim; ++i)
+        s[t] += d.q[h * c.dim + i] * d.k[first + t * c.dim + i] * 0.125;
+      m = std::max(m, s[t]);
+    }
+    for (double &x : s)
+      l += x = std::exp(x - m);
+    for (int t = 0; t < length; ++t)
+      for (int i = 0; i < c.dim; ++i)
+        d.o[h * c.dim + i] += s[t] / l * d.v[first + t * c.dim + i];
+    d.lse.push_back(length ? m + std::log(l) : -INFINITY);
+  }
+  return d;
+}
+
+void set(KernelRun &run, const Data &d, int length) {
+  run.set("q", d.q);
+  run.set("c.k", d.k);
+  run.set("c.v", d.v);
+  run.set("len", {double(length)});
+}
+} // namespace
+
+TEST_CASE("attention's bits do not depend on its schedule", "[attend]") {
+  struct Case {
+    Shape shape;
+    std::vector<int> lengths;
+  };
+  Case c =
+      GENERATE(Case{{1, 1, 16}, {0, 1, 63, 64, 65, 1000}}, Case{{2, 2, 80}, {65, 0, 63}},
+               Case{{1, 8, 80}, {1, 64, 330}}, Case{{2, 1, 128}, {1000, 63}}, Case{{1, 2, 128}, {64, 1, 0}},
+               Case{{1, 8, 128}, {65, 1000}}, Case{{1, 1, 256}, {63, 200}}, Case{{1, 8, 256}, {65, 1, 200}},
+               Case{{1, 3, 64}, {1024, 961, 960}});
+  bool bf16 = GENERATE(false, true);
+  ElementKind kind = bf16 ? ElementKind::BF16 : ElementKind::F16;
+  CAPTURE(c.shape.heads, c.shape.group, c.shape.dim, bf16);
+  std::mt19937_64 engine(c.shape.dim + c.shape.group + bf16);
+  std::vector<Data> data;
+  for (int length : c.lengths)
+    data.push_back(dataOf(c.shape, length, kind));
+  std::vector<std::vector<uint8_t>> first(c.lengths.size());
+  // All states kept (one CTA on an SM) and not, each with one set of warps and more.
+  for (int i = 0; i < 5; ++i) {
+    Schedule s{pick<int>(engine, {1, 2, 4, 16}), 4 << i % 3, pick<int>(engine, {2, 3, 4}), 1 + i % 2};
+    if (c.shape.dim == 256 && s.part == 1 && c.shape.group == 8)
+      s.part = 2; // its states must fit into shared memory
+    CAPTURE(describe(s));
+    KernelRun run(attendKernel(c.shape, s, bf16 ? "bf16" : "f16"));
+    run.capacity = kCapacity;
+    for (size_t n = 0; n < data.size(); ++n) {
+      CAPTURE(c.lengths[n]);
+      set(run, data[n], c.lengths[n]);
+      auto report = run.launch(n);
+      INFO(textOf(report));
+      REQUIRE(report.ok);
+      REQUIRE(run.status() == 0);
+      if (c.lengths[n]) {
+        REQUIRE(relativeError(run.get("o"), data[n].o) < (bf16 ? 4e-3 : 5e-4));
+        REQUIRE(relativeError(run.get("lse"), data[n].lse) < (bf16 ? 4e-3 : 5e-4));
+      } else {
+        REQUIRE(run.get("o") == data[n].o);
+        REQUIRE(run.get("lse") == data[n].lse);
+      }
+      std::vector<uint8_t> bytes = run.bytes("o"), lse = run.bytes("lse");
+      bytes.insert(bytes.end(), lse.begin(), lse.end());
+      if (first[n].empty())
+        first[n] = bytes;
+      REQUIRE(bytes == first[n]);
+    }
+  }
+}
+
+//===-- Mutants -----------------------------------------------------------------===//
+
+/// Whether one of 10 launches shows a fault, for an attention of two sets of warps.
+static bool isCaught(int ctasPerSm, const Mutation &mutate) {
+  const Shape shape{2, 2, 16};
+  const int length = 330;
+  Data d = dataOf(shape, length, ElementKind::F16);
+  KernelRun run(attendKernel(shape, {2, 8, 4, ctasPerSm}, "f16"), mutate);
+  run.capacity = kCapacity;
+  set(run, d, length);
+  for (int seed = 1; seed <= 10; ++seed) {
+    if (!run.launch(seed).ok || !(relativeError(run.get("o"), d.o) < 5e-4))
+      return true;
+    run.set("o", std::vector<double>(d.o.size(), NAN));
+  }
+  return false;
+}
+
+TEST_CASE("faults in attention of two sets of warps are caught", "[attend]") {
+  int ctasPerSm = GENERATE(1, 2); // states merged at the end, and group by group
+  CAPTURE(ctasPerSm);
+  SECTION("without a fault there is none") { REQUIRE_FALSE(isCaught(ctasPerSm, {})); }
+  SECTION("a slot is released before it is read") {
+    REQUIRE(isCaught(ctasPerSm, [](ModuleOp m) {
+      for (simt::AfterOp op : findOps<simt::AfterOp>(m)) {
+        op.getResult().replaceAllUsesWith(op.getBase());
+        op.erase();
+      }
+    }));
+  }
+  SECTION("tokens behind the length are not masked") {
+    REQUIRE(isCaught(ctasPerSm, [](ModuleOp m) {
+      auto isMasked = [](scf::IfOp op) {
+        return op.getNumResults() >= 4 && op.getResult(0).getType().isInteger(32) &&
+               op.thenBlock()->getOperations().size() > 4;
+      };
+      for (scf::IfOp op : findOps<scf::IfOp>(m, isMasked)) {
+        OpBuilder b(op);
+        op.getConditionMutable().assign(arith::ConstantOp::create(b, op.getLoc(), b.getBoolAttr(false)));
+      }
+    }));
+  }
+  SECTION("sets merge lanes that are not all there") {
+    REQUIRE(isCaught(ctasPerSm, [=](ModuleOp m) {
+      // Barriers of one set, or of all warps where states are merged at the end.
+      eraseOps<simt::BarrierOp>(
+          m, [=](simt::BarrierOp op) { return ctasPerSm == 1 ? op.getId() == 1 : op.getId() >= 2; });
+    }));
+  }
+}
