@@ -248,8 +248,10 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
         matmul.emitOpError("cannot split the columns of ") << type << ": each of its " << matmul.getSlots()
                                                            << " slots must hold as many blocks of 16 columns";
       auto load = matmul.getWeights().getDefiningOp<LoadOp>();
+      // Whoever takes some of a weight's columns begins where a block does.
+      int64_t allColumns = cast<MemRefType>(load.getWeights()[0].getType()).getDimSize(1);
       if (succeeded(t) && t->packed &&
-          (!t->boxRows || t->columns != type.getShape()[1] && t->columns % 64 || overhangs(load))) {
+          (!t->boxRows || t->columns != allColumns && t->columns % 64 || overhangs(load))) {
         failedTiling = true;
         matmul.emitOpError("cannot stream packed weights as ")
             << type
@@ -301,6 +303,7 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.sharedBytes = layout.empty + 8 * layout.stages;
   func.walk([&](ExchangeOp op) { layout.placeExchange(func, op); });
   layout.flag = layout.allocate(16);
+  layout.marks = layout.allocate(func->hasAttr(kProfileAttr) ? 8 * kMaxMarks : 0);
   layout.sharedBytes = llvm::alignTo(layout.sharedBytes, 16);
   layout.scratch = layout.allocate(1024);
   layout.zeros = layout.allocate(streams ? kZeroBytes : 0);

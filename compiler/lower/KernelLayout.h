@@ -125,6 +125,7 @@ public:
   int64_t zeros = 0;                 ///< kZeroBytes zeros, for lanes that have no token
   int64_t scratch = 0;               ///< 1 KB of the operation at hand
   int64_t flag = 0;                  ///< 4 bytes: what one thread tells the others
+  int64_t marks = 0;                 ///< kMaxMarks times, of profiled functions
   int64_t ring = 0;
   bool copiesToPeers = false; ///< an exchange goes by bulk copies, which read this CTA's memory
 

@@ -218,11 +218,11 @@ LogicalResult Compilation::lowerToSimt(StringRef name) {
   storage.addPass(kernel::createKernelAssignStorage());
   if (failed(storage.run(*result.kernel)))
     return fail(kBadInput);
+  if (options.profile)
+    placeMarks(*result.kernel);
   for (auto func : result.kernel->getOps<kernel::FuncOp>())
     if (failed(checkFits(func)))
       return failure();
-  if (options.profile)
-    placeMarks(*result.kernel);
   if (failed(verifyLayouts(*result.kernel)))
     return fail(kBadInput);
   runtime::GraphSpec graph = describeKernels(*result.kernel, name);

@@ -31,6 +31,7 @@ LogicalResult KernelLowering::run() {
   setWarp = b.rem(warp, kSetWarps);
   rank = func.clusterSize() > 1 ? b.create<simt::CtaRankOp>(b.getI32Type()).getResult() : b.i32(0);
   shared = b.create<simt::SharedBaseOp>(simt::PtrType::get(b.getContext(), simt::Space::Shared));
+  clearMarks();
   mark("start");
   loadArguments();
   initBarriers();
@@ -48,6 +49,7 @@ LogicalResult KernelLowering::run() {
       scalars.clear();
       lowerProducer(producer);
       waitForPeersToStart();
+      leaveMarks(threads);
     });
     if (failed(result))
       return failure();
@@ -68,6 +70,7 @@ LogicalResult KernelLowering::run() {
   if (failed(result))
     return failure();
   mark("end");
+  leaveMarks();
   b.loc = func.getLoc();
   // A CTA has waited for all that peers send it, so it may leave, unless its own copies may still be read.
   if (layout.copiesToPeers) {
@@ -159,11 +162,34 @@ void KernelLowering::mark(StringRef name, int64_t thread) {
   if (profile < 0 || marks.size() == kMaxMarks)
     return;
   b.ifThen(b.eq(tid, thread), [&] {
-    Value cta = b.add(b.mul(b.create<simt::ClusterIdOp>(b.getI32Type()), func.clusterSize()), rank);
-    Value at = b.add(b.mul(b.wide(cta), kMaxMarks * 8), b.i64(profile + 8 * int64_t(marks.size())));
-    b.store(b.create<simt::GlobalTimerOp>(b.getI64Type()), b.offset(workspace, at));
+    b.store(b.create<simt::GlobalTimerOp>(b.getI64Type()),
+            b.offset(shared, layout.marks + 8 * int64_t(marks.size())));
   });
   marks.push_back(name.str());
+  markThreads.push_back(thread);
+}
+
+/// What is never reached has the time 0.
+void KernelLowering::clearMarks() {
+  if (profile < 0)
+    return;
+  b.ifThen(b.lt(tid, kMaxMarks),
+           [&] { b.store(b.i64(0), b.offset(b.offset(shared, layout.marks), b.mul(tid, 8))); });
+  b.create<simt::BarrierOp>(0, target.getThreads());
+}
+
+void KernelLowering::leaveMarks(int64_t thread) {
+  if (profile < 0)
+    return;
+  if (thread) // consumers have waited
+    waitForLastKernel();
+  b.ifThen(b.eq(tid, thread), [&] {
+    Value cta = b.add(b.mul(b.create<simt::ClusterIdOp>(b.getI32Type()), func.clusterSize()), rank);
+    Value first = b.offset(workspace, b.add(b.mul(b.wide(cta), kMaxMarks * 8), b.i64(profile)));
+    for (auto [i, by] : llvm::enumerate(markThreads))
+      if (by == thread)
+        b.store(b.load(b.getI64Type(), b.offset(shared, layout.marks + 8 * i)), b.offset(first, 8 * i));
+  });
 }
 
 LogicalResult KernelLowering::lowerOp(Operation *op) {

@@ -28,8 +28,10 @@ private:
   void initBarriers();
   void waitForPeersToStart();
   void waitForLastKernel();
-  /// With `profile`: a thread leaves the time in the workspace, under `name`.
+  /// With `profile`: a thread notes the time under `name`, and in the end leaves its times in the workspace.
   void mark(llvm::StringRef name, int64_t thread = 0);
+  void clearMarks();
+  void leaveMarks(int64_t thread = 0);
   llvm::LogicalResult lowerBlock(mlir::Block &block);
   llvm::LogicalResult lowerOp(mlir::Operation *op);
   llvm::LogicalResult lowerForItems(ForItemsOp op);
@@ -258,6 +260,7 @@ private:
   Value round;                                          ///< how often the loop at hand has run (i32)
   int64_t profile;                      ///< byte offset of the marks in the workspace; -1: none
   llvm::SmallVector<std::string> marks; ///< their names
+  llvm::SmallVector<int64_t> markThreads;
   bool inLoop = false;
   bool oneLane = false; ///< one lane of the producer warp does all
 };
