@@ -128,3 +128,76 @@ kernel.func @in_finish(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64x
   }
   kernel.return
 }
+
+// -----
+
+kernel.func @three_pieces(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has 3 pieces; 2, 4, 8 or 16 are possible, of a matmul's rows by ordered}}
+    kernel.finish %m over item by ordered attributes {pieces = 3 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @no_pieces(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has 0 pieces; 2, 4, 8 or 16 are possible, of a matmul's rows by ordered}}
+    kernel.finish %m over item by ordered attributes {pieces = 0 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @many_pieces(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has 32 pieces; 2, 4, 8 or 16 are possible, of a matmul's rows by ordered}}
+    kernel.finish %m over item by ordered attributes {pieces = 32 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @atomic_pieces(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has 4 pieces; 2, 4, 8 or 16 are possible, of a matmul's rows by ordered}}
+    kernel.finish %m over item by atomic attributes {pieces = 4 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @pieces_of_all(%x: memref<64xf32>, %y: memref<128xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32>
+    // expected-error@+1 {{has 2 pieces; 2, 4, 8 or 16 are possible, of a matmul's rows by ordered}}
+    kernel.finish gather %t over item by ordered attributes {pieces = 2 : i64} : !kernel.tile<64xf32> as %all: !kernel.tile<128xf32> {
+      kernel.write %all, %y : !kernel.tile<128xf32>, memref<128xf32>
+    }
+  }
+  kernel.return
+}

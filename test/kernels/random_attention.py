@@ -45,7 +45,7 @@ class Attention:
         self.split = [axis for axis, _ in self.axes if r.pick(True, True, True, False)]
         r.source.shuffle(self.split)
         self.kind, self.query_kind = r.pick("f16", "bf16"), r.pick("f16", "bf16", "f32")
-        self.warps, self.stages = r.pick(4, 8), r.pick(2, 2, 3, 5)
+        self.warps, self.stages = r.pick(4, 8, 16), r.pick(2, 2, 3, 5)
         self.new, self.idle = r.pick(True, False), r.pick(False, False, False, True)
         self.spread = r.pick(0.3, 1.0)
         self.scale = r.pick(0.3, 1.0, 2.0) / self.spread**2 / math.sqrt(self.dim)  # scores of this size

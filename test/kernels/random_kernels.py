@@ -55,7 +55,7 @@ class Kernel:
         sizes = r.pick((), (2,), (4,), (8,), (16,), (2, 2), (2, 4), (4, 2), (2, 8), (4, 4), (2, 2, 2), (1, 4))
         self.axes = {f"c{i}": size for i, size in enumerate(sizes)}
         self.loops = [r.pick(1, 2, 3, 3, 5, 5, 7, 7, 12, 12, 70) for _ in range(r.pick(0, 1, 1, 1, 1, 2))]
-        self.warps = r.pick(None, 4, 8)
+        self.warps = r.pick(None, 4, 8, 16)
         self.plan = {"ring_stages": r.pick(2, 2, 3, 5)}
         if r.pick(True, False):
             self.plan["tile_columns"] = r.pick(0, 16, 32, 48, 80, 128, 256)

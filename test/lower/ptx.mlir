@@ -3,6 +3,7 @@
 // RUN: cfc-opt --emit-ptx %t/arithmetic.mlir -o /dev/null | FileCheck %t/arithmetic.mlir
 // RUN: cfc-opt --emit-ptx %t/order.mlir -o /dev/null | FileCheck %t/order.mlir
 // RUN: cfc-opt --emit-ptx %t/warp.mlir -o /dev/null | FileCheck %t/warp.mlir
+// RUN: cfc-opt --emit-ptx %t/after.mlir -o /dev/null | FileCheck %t/after.mlir
 // RUN: cfc-opt --emit-ptx %t/maps.mlir -o /dev/null > %t/maps.ptx
 // RUN: FileCheck %t/maps.mlir < %t/maps.ptx
 // RUN: cfc-opt --simt-to-nvvm --emit-ptx %t/maps.mlir -o /dev/null | FileCheck %t/maps.mlir
@@ -174,6 +175,29 @@ simt.kernel @warp(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
     // CHECK: st.global.b32
     simt.store %q, %table : f32, !simt.ptr<global>
   }
+  simt.return
+}
+
+//--- after.mlir
+// The optimiser does not know that the address of the arrival is the barrier's: it waits for the product.
+// CHECK: .visible .entry after(
+simt.kernel @after(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 2048 : i64, ctas_per_sm = 1 : i32} {
+  %shared = simt.shared_base
+  %kilobyte = arith.constant 1024 : i32
+  %barrier = simt.offset %shared, %kilobyte : !simt.ptr<shared>, i32
+  %zero = arith.constant 0.0 : f32
+  // CHECK: ldmatrix.sync.aligned.m8n8.x4.shared.b16
+  %a:4 = simt.ldmatrix %shared : i32, i32, i32, i32
+  // CHECK: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+  // CHECK: %[[D:r[0-9]+]],
+  %d:4 = simt.mma f16 a(%a#0, %a#1, %a#2, %a#3) b(%a#0, %a#1) c(%zero, %zero, %zero, %zero)
+  // CHECK: mov.{{[a-z]}}32 %[[ROW:r[0-9]+]], %ctaid.y;
+  // CHECK: and.b32 %[[NONE:r[0-9]+]], %[[D]], %[[ROW]];
+  // CHECK: add.s32 %[[AT:r[0-9]+]], %{{.*}}%[[NONE]];
+  // CHECK: mbarrier.arrive.{{.*}}[%[[AT]]{{.*}}];
+  %at = simt.after %barrier, %d#0 : !simt.ptr<shared>, f32
+  simt.mbarrier_arrive cta %at : !simt.ptr<shared>
   simt.return
 }
 

@@ -283,3 +283,23 @@ simt.kernel @vectors(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   simt.store %d, %workspace : i32, !simt.ptr<global>
   simt.return
 }
+
+// -----
+
+// The address is made of all values, and is the base: grids have one row of blocks.
+// CHECK-LABEL: llvm.func @after
+simt.kernel @after(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 1024 : i64, ctas_per_sm = 1 : i32} {
+  %shared = simt.shared_base
+  %word = simt.load %table : !simt.ptr<global> -> i32
+  %sum = simt.load %workspace : !simt.ptr<global> -> f32
+  // CHECK: %[[BITS:.*]] = llvm.bitcast %{{.*}} : f32 to i32
+  // CHECK: %[[ALL:.*]] = llvm.or %{{.*}}, %[[BITS]] : i32
+  // CHECK: %[[ROW:.*]] = nvvm.read.ptx.sreg.ctaid.y : i32
+  // CHECK: %[[ZERO:.*]] = llvm.and %[[ALL]], %[[ROW]] : i32
+  // CHECK: %[[AT:.*]] = llvm.getelementptr %{{.*}}[%[[ZERO]]] : (!llvm.ptr<3>, i32) -> !llvm.ptr<3>, i8
+  %barrier = simt.after %shared, %word, %sum : !simt.ptr<shared>, i32, f32
+  // CHECK: nvvm.mbarrier.arrive %[[AT]] : !llvm.ptr<3>
+  simt.mbarrier_arrive cta %barrier : !simt.ptr<shared>
+  simt.return
+}
