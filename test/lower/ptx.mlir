@@ -193,7 +193,7 @@ simt.kernel @after(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   // CHECK: %[[D:r[0-9]+]],
   %d:4 = simt.mma f16 a(%a#0, %a#1, %a#2, %a#3) b(%a#0, %a#1) c(%zero, %zero, %zero, %zero)
   // CHECK: mov.{{[a-z]}}32 %[[ROW:r[0-9]+]], %ctaid.y;
-  // CHECK: and.b32 %[[NONE:r[0-9]+]], %[[D]], %[[ROW]];
+  // CHECK: and.b32 %[[NONE:r[0-9]+]], %[[ROW]], %[[D]];
   // CHECK: add.s32 %[[AT:r[0-9]+]], %{{.*}}%[[NONE]];
   // CHECK: mbarrier.arrive.{{.*}}[%[[AT]]{{.*}}];
   %at = simt.after %barrier, %d#0 : !simt.ptr<shared>, f32
