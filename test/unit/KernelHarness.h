@@ -23,8 +23,8 @@ public:
   explicit KernelRun(const std::string &text, const std::function<void(mlir::ModuleOp)> &mutate = {});
   ~KernelRun();
 
-  /// Sets a tensor; values are rounded to its type. Caches: `name.k`, `name.v` as [head][token][dim]. Weights in
-  /// the layout "packed" are given native.
+  /// Sets a tensor; values are rounded to its type. Caches: `name.k`, `name.v` as [head][token][dim]. Weights
+  /// in the layout "packed" are given native.
   void set(const std::string &name, const std::vector<double> &values);
   /// Runs all kernels in order, with `residentClusters` clusters or fewer: 0: all, one or two, by the seed.
   /// The workspace keeps its content from launch to launch.
