@@ -96,6 +96,8 @@ static void dump(const std::string &folder, CompiledGraph &compiled, const Sourc
 static Exit compileCommand(const CompileArguments &arguments) {
   const Emission &emission = emissionNamed(arguments.emit);
   std::string output = arguments.output;
+  if (arguments.build.length.value_or(0) < 0)
+    badInput("", "--len={}: a length is 0 or more", *arguments.build.length);
   Compiler compiler;
   if (output.empty())
     output =
@@ -138,8 +140,7 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
   command->add_option("--dump-dir", arguments->dumpFolder, "Write every stage into this folder too")
       ->option_text("DIR");
   command
-      ->add_option("--len", arguments->build.length, "Cached tokens to plan for (4096, or the graph's bound)")
-      ->check(CLI::NonNegativeNumber)
+      ->add_option("--len", arguments->build.length, "Cached tokens to plan for, at most the graph's bound (4096)")
       ->option_text("N");
   command
       ->add_option("--variant-lengths", arguments->variants.lengths,
