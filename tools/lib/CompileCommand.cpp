@@ -140,7 +140,8 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
   command->add_option("--dump-dir", arguments->dumpFolder, "Write every stage into this folder too")
       ->option_text("DIR");
   command
-      ->add_option("--len", arguments->build.length, "Cached tokens to plan for, at most the graph's bound (4096)")
+      ->add_option("--len", arguments->build.length,
+                   "Cached tokens to plan for, at most the graph's bound (4096)")
       ->option_text("N");
   command
       ->add_option("--variant-lengths", arguments->variants.lengths,
