@@ -185,7 +185,8 @@ static LogicalResult verifyPlan(FuncOp func) {
     const PlanKey *key = llvm::find_if(known, [&](const PlanKey &k) { return k.name == a.getName(); });
     if (key == std::end(known))
       return func.emitOpError("has an unknown plan key '")
-             << a.getName().getValue() << "'; known are ring_stages, tile_columns, ctas_per_sm, clusters and pdl";
+             << a.getName().getValue()
+             << "'; known are ring_stages, tile_columns, ctas_per_sm, clusters and pdl";
     auto value = dyn_cast<IntegerAttr>(a.getValue());
     if (!value || !value.getType().isInteger(64))
       return func.emitOpError("plan key '") << key->name << "' needs an integer, not " << a.getValue();
