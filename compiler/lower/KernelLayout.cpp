@@ -251,7 +251,7 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
       // Whoever takes some of a weight's columns begins where a block does.
       int64_t allColumns = cast<MemRefType>(load.getWeights()[0].getType()).getDimSize(1);
       if (succeeded(t) && t->packed &&
-          (!t->boxRows || t->columns != allColumns && t->columns % 64 || overhangs(load))) {
+          (!t->boxRows || (t->columns != allColumns && t->columns % 64) || overhangs(load))) {
         failedTiling = true;
         matmul.emitOpError("cannot stream packed weights as ")
             << type

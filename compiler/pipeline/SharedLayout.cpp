@@ -27,7 +27,7 @@ LogicalResult cfc::shareWorkspace(ModuleOp kernels, uint64_t zeroBytes) {
         func.setArgAttr(arg.getArgNumber(), kernel::kWorkspaceAttr,
                         builder.getI64IntegerAttr(at.getInt() + shift));
   kernels.walk([&](kernel::FinishOp op) {
-    if (op.getPartials() >= zero.getInt())
+    if (int64_t(op.getPartials()) >= zero.getInt())
       op.setPartials(op.getPartials() + shift);
   });
   kernels->setAttr("kernel.zero_bytes", builder.getI64IntegerAttr(zero.getInt() + shift));

@@ -143,7 +143,8 @@ int64_t cfc::kernel::itemsOf(Value item) {
 LogicalResult cfc::kernel::checkPairs(Operation *op, Value tile, StringRef what) {
   unsigned bytes = cast<TileType>(tile.getType()).getElementBytes();
   int64_t from = 0;
-  for (Value v = tile; auto extract = v.getDefiningOp<ExtractOp>(); v = extract.getTile())
+  for (auto extract = tile.getDefiningOp<ExtractOp>(); extract;
+       extract = extract.getTile().getDefiningOp<ExtractOp>())
     from += extract.getFrom();
   if (bytes == 2 && from % 2)
     return op->emitOpError("reads ") << what << " in pairs; it begins at element " << from
