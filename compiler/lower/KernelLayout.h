@@ -22,13 +22,6 @@ inline int64_t localElements(FuncOp func, TileType type) {
   return localElements(func, type.getShape(), type.getStates());
 }
 
-/// How a matmul walks over its weights: blocks are 16 columns, slots the unit of the order of sums.
-///
-/// A ring tile has `tileRows` rows (16 a consumer warp) and `tileBlocks` blocks. It arrives in boxes of 64
-/// columns (128 bytes) and `boxRows` rows with the 128-byte swizzle, by tensor copies or, of packed weights,
-/// by bulk copies. In the ring 64 rows are a panel, in which columns of boxes lie one after another. Where
-/// rows of several weights or of a CTA do not begin at multiples of 8, `boxRows` is 0 and each row is copied
-/// apart, at `rowStride` bytes.
 /// Consumer warps that take a ring tile together, 16 rows each, and its rows. Several sets take tiles in
 /// turn.
 inline constexpr int64_t kSetWarps = 4, kSetRows = 16 * kSetWarps;
@@ -36,6 +29,14 @@ inline constexpr int64_t kSetWarps = 4, kSetRows = 16 * kSetWarps;
 int64_t consumerSets(FuncOp func);
 
 inline constexpr int64_t kBlockBytes = 64 * 128; ///< 64 rows of 64 columns
+
+/// How a matmul walks over its weights: blocks are 16 columns, slots the unit of the order of sums.
+///
+/// A ring tile has `tileRows` rows (16 a consumer warp) and `tileBlocks` blocks. It arrives in boxes of 64
+/// columns (128 bytes) and `boxRows` rows with the 128-byte swizzle, by tensor copies or, of packed weights,
+/// by bulk copies. In the ring 64 rows are a panel, in which columns of boxes lie one after another. Where
+/// rows of several weights or of a CTA do not begin at multiples of 8, `boxRows` is 0 and each row is copied
+/// apart, at `rowStride` bytes.
 struct MatmulTiling {
   int64_t rows, columns;        ///< this CTA's part of the weights
   int64_t tileRows, tileBlocks; ///< rows and 16-column blocks of a ring tile
@@ -183,8 +184,7 @@ inline constexpr llvm::StringLiteral kProfileAttr = "kernel.profile";
 inline constexpr int64_t kMaxMarks = 32;
 
 /// The ordered sum over the grid that alone takes a matmul's rows and whose body is made of operations on
-/// elements: partial sums then go from the matmul's registers to the workspace, and the body runs in
-/// registers. Else null.
+/// elements: it can take them in pieces, and its body runs in registers. Else null.
 FinishOp streamedFinish(MatmulOp op);
 inline bool isStreamed(FinishOp op) {
   auto matmul = op.getTile().getDefiningOp<MatmulOp>();

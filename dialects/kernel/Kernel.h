@@ -22,9 +22,9 @@ std::optional<StateAttr> stateOver(llvm::ArrayRef<StateAttr> states, llvm::Strin
 llvm::SmallVector<StateAttr> withoutAxis(llvm::ArrayRef<StateAttr> states, llvm::StringRef axis);
 /// Attribute name of a kernel argument's tensor name.
 inline constexpr llvm::StringLiteral kNameAttr = "kernel.name";
-/// Unit attribute of an argument that the kernel writes and nobody gives as input.
 /// "packed": a weight in blocks (docs/design.md, "Packed weights"); absent: row-major.
 inline constexpr llvm::StringLiteral kLayoutAttr = "kernel.layout";
+/// Unit attribute of an argument that the kernel writes and nobody gives as input.
 inline constexpr llvm::StringLiteral kOutputAttr = "kernel.output";
 /// First table entry of an argument (i32); assigned in order of arguments where absent.
 inline constexpr llvm::StringLiteral kEntryAttr = "kernel.entry";

@@ -43,17 +43,14 @@ LogicalResult KernelLowering::run() {
 
   Block &body = func.getBody().front();
   auto producer = dyn_cast<ProducerOp>(&body.front());
-  LogicalResult result = success();
-  if (producer) {
+  if (producer)
     b.ifThen(b.eq(warp, warps), [&] {
       scalars.clear();
       lowerProducer(producer);
       waitForPeersToStart();
       leaveMarks(threads);
     });
-    if (failed(result))
-      return failure();
-  }
+  LogicalResult result = success();
   auto consume = [&] {
     ring = startOf(set);
     preloadGains(body);

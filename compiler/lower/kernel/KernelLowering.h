@@ -222,13 +222,13 @@ private:
   struct Arrivals {
     Value last, pending, pendingBit;
   };
+  Value pieceCounter(FinishOp op, Value piece);
+  Value lastPieces(FinishOp op, const Arrivals &arrivals);
   Arrivals arriveAtPiece(FinishOp op, Value piece, Arrivals before);
   Value piecesToFinish(FinishOp op, Arrivals arrivals);
   llvm::LogicalResult lowerStreamedFinish(FinishOp op);
   void finishElements(FinishOp op, Value index);
   Values mergedPartials(FinishOp op, Value index);
-  Values loadFour(mlir::Type element, Value from);
-  void storeFour(mlir::Type element, const Values &values, Value to);
   void mergePartials(FinishOp op, Value rows, int64_t local);
   void collectItems(FinishOp op, Value from);
 

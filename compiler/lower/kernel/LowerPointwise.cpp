@@ -98,7 +98,7 @@ KernelLowering::Values KernelLowering::loadChunk(Type element, Value from, Value
 KernelLowering::Values KernelLowering::chunkElements(Type element, const Values &words) {
   Values elements;
   for (Value vector : words)
-    for (int64_t i = 0; i < 4; ++i) {
+    for (int64_t i = 0, n = cast<VectorType>(vector.getType()).getNumElements(); i < n; ++i) {
       Value word = b.create<vector::ExtractOp>(vector, i);
       if (element.isF32()) {
         elements.push_back(b.bitcast(element, word));
@@ -111,16 +111,17 @@ KernelLowering::Values KernelLowering::chunkElements(Type element, const Values 
   return elements;
 }
 
-/// Stores eight f32, rounded to `element`, at `to`.
+/// Stores f32 values, rounded to `element`, at `to`: 8 or 16 bytes at a time.
 void KernelLowering::storeChunk(Type element, const Values &elements, Value to) {
   Values words;
   for (size_t i = 0; i < elements.size(); i += element.isF32() ? 1 : 2)
     words.push_back(element.isF32() ? b.bitcast(b.getI32Type(), elements[i])
                                     : b.pack(elements[i], elements[i + 1], element));
-  for (size_t i = 0; i < words.size(); i += 4)
-    b.store(
-        b.create<vector::FromElementsOp>(VectorType::get({4}, b.getI32Type()), ValueRange(words).slice(i, 4)),
-        b.offset(to, i * 4));
+  int64_t together = std::min<int64_t>(words.size(), 4);
+  auto type = VectorType::get({together}, b.getI32Type());
+  for (size_t i = 0; i < words.size(); i += together)
+    b.store(b.create<vector::FromElementsOp>(type, ValueRange(words).slice(i, together)),
+            b.offset(to, i * 4));
 }
 
 /// Gains do not depend on the kernel before this one: they are on their way while it ends.

@@ -1,7 +1,6 @@
 //===- LowerStreamedFinish.cpp - Grid sums of a matmul's rows ---------------------===//
 //
-// The rows of a
-// CTA are taken in pieces, and the CTA that arrives last at a piece finishes it.
+// The rows of a CTA are taken in pieces, and the CTA that arrives last at a piece finishes it.
 // Items begin with different pieces, so what is left to do when the last one is
 // ready is spread over CTAs that run at the same time. The body runs on four
 // elements a thread, in registers.
@@ -52,33 +51,40 @@ void KernelLowering::storePartials(FinishOp op, Value piece) {
           [&](Value i) { b.store(b.load(words, b.offset(from, b.mul(i, 16))), b.offset(to, b.mul(i, 16))); });
 }
 
+/// Where a piece's arrivals are counted.
+Value KernelLowering::pieceCounter(FinishOp op, Value piece) {
+  Value counter = b.mul(b.add(b.mul(rank, op.getPieces()), piece), 4);
+  return b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(counter)));
+}
+
+/// The pieces for which this CTA was the last, as bits, the pending one too; of thread 0.
+Value KernelLowering::lastPieces(FinishOp op, const Arrivals &a) {
+  Value wasLast = b.eq(a.pending, func.axis(op.getAxis()).getSize() - 1);
+  return b.orI(a.last, b.select(wasLast, a.pendingBit, b.i32(0)));
+}
+
 KernelLowering::Arrivals KernelLowering::arriveAtPiece(FinishOp op, Value piece, Arrivals before) {
   sync(); // all warps have their rows
   storePartials(op, piece);
   sync();
-  int64_t numItems = func.axis(op.getAxis()).getSize();
-  auto bitOf = [&](Value p) { return b.createOrFold<arith::ShLIOp>(b.loc, b.i32(1), p); };
-  Value wasLast = b.eq(before.pending, numItems - 1);
-  Value last = b.orI(before.last, b.select(wasLast, before.pendingBit, b.i32(0)));
+  Value last = lastPieces(op, before);
   // Its result is looked at only behind the next piece: the warp does not wait for it.
-  Value counter = b.add(b.i64(op.getCounters()), b.wide(b.mul(b.add(b.mul(rank, op.getPieces()), piece), 4)));
+  Value counter = pieceCounter(op, piece);
   Value pending = b.ifElse(
       b.getI32Type(), b.eq(tid, 0),
       [&]() -> Values {
         return {b.create<simt::AtomicOp>(b.getI32Type(), simt::Rmw::Add, simt::Ordering::Release,
-                                         simt::Scope::Gpu, b.offset(workspace, counter), b.i32(1))
+                                         simt::Scope::Gpu, counter, b.i32(1))
                     .getResult()};
       },
       [&]() -> Values { return {b.i32(-1)}; })[0];
-  return {last, pending, bitOf(piece)};
+  return {last, pending, b.createOrFold<arith::ShLIOp>(b.loc, b.i32(1), piece)};
 }
 
 Value KernelLowering::piecesToFinish(FinishOp op, Arrivals a) {
-  int64_t numItems = func.axis(op.getAxis()).getSize();
   Value flag = b.offset(shared, layout.flag);
   b.ifThen(b.eq(tid, 0), [&] { // the barriers pass on what it releases and acquires
-    Value wasLast = b.eq(a.pending, numItems - 1);
-    Value last = b.orI(a.last, b.select(wasLast, a.pendingBit, b.i32(0)));
+    Value last = lastPieces(op, a);
     b.ifThen(b.ne(last, 0), [&] { b.create<simt::FenceOp>(simt::Scope::Gpu); });
     b.store(last, flag);
   });
@@ -94,10 +100,7 @@ LogicalResult KernelLowering::lowerStreamedFinish(FinishOp op) {
     b.ifThen(b.ne(bit, 0), [&] {
       Value base = b.add(b.mul(piece, rows), partOffset(op.getTile().getType()));
       forEach(rows / kFour, [&](Value i) { finishElements(op, b.add(base, b.mul(i, kFour))); });
-      b.ifThen(b.eq(tid, 0), [&] {
-        Value counter = b.mul(b.add(b.mul(rank, op.getPieces()), piece), 4);
-        b.store(b.i32(0), b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(counter))));
-      });
+      b.ifThen(b.eq(tid, 0), [&] { b.store(b.i32(0), pieceCounter(op, piece)); });
     });
     return {};
   });
@@ -136,8 +139,9 @@ void KernelLowering::finishElements(FinishOp op, Value index) {
   // Loads first: they are on their way together.
   for (auto read : body.getOps<ReadOp>()) {
     Type element = cast<MemRefType>(read.getMemory().getType()).getElementType();
-    known[read.getResult()] =
-        rounded(loadFour(element, address(read.getMemory())), elementOf(read.getResult()));
+    auto words = VectorType::get({element.getIntOrFloatBitWidth() * kFour / 32}, b.getI32Type());
+    Values loaded = chunkElements(element, {b.load(words, address(read.getMemory()))});
+    known[read.getResult()] = rounded(loaded, elementOf(read.getResult()));
   }
   known[body.getArgument(0)] = mergedPartials(op, index);
   for (Operation &inner : body) {
@@ -150,34 +154,9 @@ void KernelLowering::finishElements(FinishOp op, Value index) {
         values.push_back(combine(pair.getKind(), x, y));
       known[pair.getResult()] = rounded(values, elementOf(pair.getResult()));
     } else if (auto write = dyn_cast<WriteOp>(inner)) {
-      storeFour(mlir::cast<MemRefType>(write.getMemory().getType()).getElementType(), known[write.getTile()],
-                address(write.getMemory()));
+      storeChunk(mlir::cast<MemRefType>(write.getMemory().getType()).getElementType(), known[write.getTile()],
+                 address(write.getMemory()));
     }
   }
   b.loc = op.getLoc();
-}
-
-KernelLowering::Values KernelLowering::loadFour(Type element, Value from) {
-  int64_t words = element.getIntOrFloatBitWidth() / 8;
-  Value loaded = b.load(VectorType::get({words}, b.getI32Type()), from);
-  Values values;
-  for (int64_t i = 0; i < words; ++i) {
-    Value word = b.create<vector::ExtractOp>(loaded, i);
-    if (element.isF32()) {
-      values.push_back(b.bitcast(element, word));
-      continue;
-    }
-    auto [low, high] = b.unpack(word, element);
-    values.append({low, high});
-  }
-  return values;
-}
-
-void KernelLowering::storeFour(Type element, const Values &values, Value to) {
-  Values words;
-  for (int64_t i = 0; i < kFour; i += element.isF32() ? 1 : 2)
-    words.push_back(element.isF32() ? b.bitcast(b.getI32Type(), values[i])
-                                    : b.pack(values[i], values[i + 1], element));
-  auto type = VectorType::get({int64_t(words.size())}, b.getI32Type());
-  b.store(b.create<vector::FromElementsOp>(type, words), to);
 }
