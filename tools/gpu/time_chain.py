@@ -77,7 +77,8 @@ def time_bundle(path, library, layers, common, device):
     bundle = cfc_loader.Bundle(path, library)
     workspace = bundle.workspace(device)
     x = [torch.randn(1, HIDDEN, device=device).half()] + [torch.empty(1, HIDDEN, device=device).half() for _ in layers]
-    blocks = [bundle.bind({**common, **layer["weights"], "cache": layer["cache"], "x": x[i], "result0": x[i + 1]})
+    packed = lambda weights: {w: bundle.pack(w, t) if bundle.packed_bytes(w)[0] else t for w, t in weights.items()}
+    blocks = [bundle.bind({**common, **packed(layer["weights"]), "cache": layer["cache"], "x": x[i], "result0": x[i + 1]})
               for i, layer in enumerate(layers)]
     return time_graph(lambda: [block.launch(workspace) for block in blocks])
 
