@@ -87,47 +87,6 @@ const TensorSpec *cfc::chainedInput(const GraphSpec &graph, const std::vector<In
 }
 
 //===----------------------------------------------------------------------===//
-// Random data, made fast
-//===----------------------------------------------------------------------===//
-
-/// Fills memory with random data: one block of each distribution is made on the host and repeated on the GPU.
-/// Its length is odd, so that it does not repeat with the rows.
-class BenchChain::Filler {
-public:
-  explicit Filler(BenchGpu &gpu) : gpu(gpu) {}
-
-  void fill(CUdeviceptr to, size_t bytes, DType type, Distribution distribution) {
-    const GpuMemory &block = blockFor(type, distribution);
-    // Each tensor begins elsewhere in the block.
-    size_t offset = ++fills * 8191 * sizeOf(type) % block.bytes();
-    for (size_t done = 0; done < bytes; offset = 0) {
-      size_t part = std::min(bytes - done, block.bytes() - offset);
-      check(driver().cuMemcpyDtoDAsync(to + done, block.data() + offset, part, gpu.stream()),
-            "filling memory");
-      done += part;
-    }
-  }
-
-private:
-  static constexpr int64_t blockElements = (int64_t(1) << 20) - 3;
-
-  const GpuMemory &blockFor(DType type, Distribution distribution) {
-    auto &block = blocks[{type, distribution.mean, distribution.deviation}];
-    if (!block) {
-      Tensor tensor(type, {blockElements});
-      fillRandom(tensor, blocks.size(), "bench", distribution);
-      block = std::make_unique<GpuMemory>(tensor.bytes(), "random data");
-      gpu.upload(block->data(), tensor.data(), tensor.bytes());
-    }
-    return *block;
-  }
-
-  BenchGpu &gpu;
-  size_t fills = 0;
-  std::map<std::tuple<DType, double, double>, std::unique_ptr<GpuMemory>> blocks;
-};
-
-//===----------------------------------------------------------------------===//
 // The chain
 //===----------------------------------------------------------------------===//
 
@@ -144,7 +103,8 @@ BenchChain::BenchChain(BenchGpu &gpu, const GraphSpec &graph, std::string_view b
     checkStatus(cfc_workspace_size(loaded, graph.name.c_str(), nullptr, &workspaceBytes, &align));
     workspace = reinterpret_cast<void *>(allocate(workspaceBytes, "the workspace"));
     checkStatus(cfc_workspace_init(workspace, workspaceBytes, gpu.stream()));
-    Filler filler(gpu);
+    std::optional<BenchFiller> own;
+    BenchFiller &filler = options.filler ? *options.filler : own.emplace(gpu);
     for (int64_t i = 0, n = layersFor(options); i < n; ++i)
       makeLayer(filler);
     gpu.wait("the copies that fill memory");
@@ -211,7 +171,7 @@ CUdeviceptr BenchChain::allocate(size_t bytes, const std::string &what) {
   return (memory.back()->data() + bufferAlign - 1) / bufferAlign * bufferAlign;
 }
 
-CUdeviceptr BenchChain::filledTensor(const TensorSpec &spec, Filler &filler) {
+CUdeviceptr BenchChain::filledTensor(const TensorSpec &spec, BenchFiller &filler) {
   size_t bytes = bufferBytes(spec, capacity);
   CUdeviceptr data = allocate(bytes, fmt::format("'{}'", spec.name));
   const InputSpec *input = inputOf(spec.name);
@@ -240,7 +200,7 @@ cfc_tensor BenchChain::describe(const TensorSpec &spec) const {
 
 /// A packed weight is made as engines make it: padding holds zeros.
 void BenchChain::packRandom(const TensorSpec &spec, CUdeviceptr to, Distribution distribution,
-                            Filler &filler) {
+                            BenchFiller &filler) {
   TensorSpec native = spec;
   native.layout = Layout::Native;
   cfc_tensor weight = describe(native);
@@ -255,7 +215,7 @@ void BenchChain::packRandom(const TensorSpec &spec, CUdeviceptr to, Distribution
 }
 
 /// Positions, slots, lengths and rope tables hold what they say; other inputs are random.
-CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, Filler &filler) {
+CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, BenchFiller &filler) {
   auto [found, isNew] = shared.try_emplace(spec.name);
   if (!isNew)
     return found->second;
@@ -276,7 +236,7 @@ CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, Filler &filler) {
   return found->second;
 }
 
-cfc_tensor BenchChain::cacheTensor(const TensorSpec &spec, Filler &filler) {
+cfc_tensor BenchChain::cacheTensor(const TensorSpec &spec, BenchFiller &filler) {
   cfc_tensor tensor = describe(spec);
   tensor.k = reinterpret_cast<void *>(filledTensor(spec, filler));
   tensor.v = reinterpret_cast<void *>(filledTensor(spec, filler));
@@ -287,7 +247,7 @@ cfc_tensor BenchChain::cacheTensor(const TensorSpec &spec, Filler &filler) {
   return tensor;
 }
 
-void BenchChain::makeLayer(Filler &filler) {
+void BenchChain::makeLayer(BenchFiller &filler) {
   const TensorSpec *chained = chainedInput(graph, inputs);
   CUdeviceptr before = lastResult;
   bool first = true;

@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 #include "runtime/src/Manifest.h"
-#include "tools/lib/BenchGpu.h"
+#include "tools/lib/BenchFiller.h"
 #include "tools/lib/Inputs.h"
 #include "tools/lib/Tensor.h"
 #include <map>
@@ -33,6 +33,7 @@ struct ChainOptions {
   bool tokenMajor = false;       ///< caches are [token, head, dim], else [head, token, dim]
   std::optional<int64_t> layers; ///< else so many that their bytes exceed the L2 four times, at least 8
   uint32_t maxSms = 0;           ///< use at most this many SMs; 0: all
+  BenchFiller *filler = nullptr; ///< fills the tensors; null: the chain makes one of its own
 };
 
 class BenchChain {
@@ -61,11 +62,10 @@ public:
   const std::string &note() const { return text; }
 
 private:
-  class Filler;
   void release();
   cfc_binding *bind(const std::vector<cfc_tensor> &tensors);
   cfc_launch_args launchArguments() const;
-  void makeLayer(Filler &filler);
+  void makeLayer(BenchFiller &filler);
   int64_t layersFor(const ChainOptions &options);
   size_t layerBytes() const;
   bool isOwn(const runtime::TensorSpec &spec) const;
@@ -73,10 +73,10 @@ private:
   runtime::CUdeviceptr allocate(size_t bytes, const std::string &what);
   cfc_tensor describe(const runtime::TensorSpec &spec) const;
   void packRandom(const runtime::TensorSpec &spec, runtime::CUdeviceptr to, Distribution distribution,
-                  Filler &filler);
-  cfc_tensor cacheTensor(const runtime::TensorSpec &spec, Filler &filler);
-  runtime::CUdeviceptr filledTensor(const runtime::TensorSpec &spec, Filler &filler);
-  runtime::CUdeviceptr sharedTensor(const runtime::TensorSpec &spec, Filler &filler);
+                  BenchFiller &filler);
+  cfc_tensor cacheTensor(const runtime::TensorSpec &spec, BenchFiller &filler);
+  runtime::CUdeviceptr filledTensor(const runtime::TensorSpec &spec, BenchFiller &filler);
+  runtime::CUdeviceptr sharedTensor(const runtime::TensorSpec &spec, BenchFiller &filler);
 
   BenchGpu &gpu;
   const runtime::GraphSpec &graph;

@@ -288,11 +288,15 @@ private:
 
 static Exit benchExchanges(const BenchArguments &arguments) {
   std::vector<ExchangeCase> cases = exchangeCases(exchangeOptions(arguments));
-  BenchGpu gpu;
-  BenchStream stream(gpu, arguments.replays); // warms the GPU up
+  requireGpu();
   Progress progress;
-  std::vector<ExchangeResult> results = timeExchanges(gpu, cases, arguments.build, arguments.replays,
-                                                      [&](const std::string &text) { progress.show(text); });
+  auto show = [&](const std::string &text) { progress.show(text); };
+  // Before the GPU is opened: a process that has a context takes long to start others.
+  ExchangeKernels kernels(cases, askDevice().machine, arguments.build, show);
+  progress.show("warming up");
+  BenchGpu gpu;
+  BenchStream stream(gpu, arguments.replays);
+  std::vector<ExchangeResult> results = kernels.time(gpu, arguments.replays, show);
   progress.clear();
   if (arguments.json) {
     nlohmann::ordered_json json = {{"device", deviceJson(gpu, stream.bytes(), stream.bandwidth())}};

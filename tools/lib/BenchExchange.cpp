@@ -7,21 +7,24 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/BenchExchange.h"
+#include "tools/lib/BenchChain.h"
 #include "tools/lib/BenchReport.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Suggest.h"
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <thread>
 
 using namespace cfc;
 using nlohmann::ordered_json;
 
-/// Rounds of a cluster in the kernel that repeats, and sums over the grid in that one: code grows with those.
-static constexpr int64_t manyRounds = 256, manySums = 9;
+/// Rounds of a cluster in the kernel that repeats, at least: few where a CTA has more than `manyBytes`.
+static constexpr int64_t manyRounds = 64, fewRounds = 24, manyBytes = 8192;
+/// Sums over the grid in the kernel that repeats: code grows with those.
+static constexpr int64_t manySums = 9;
 /// Items beyond all clusters that fit anywhere.
 static constexpr int64_t mostClusters = 264;
 /// CTAs of an item whose sum over the grid is scattered.
@@ -276,34 +279,6 @@ struct ExchangeBinary {
   std::string bundle, problem;
   std::vector<InputSpec> inputs;
 };
-
-/// A kernel on the GPU. The binary must outlive it.
-class ExchangeProgram {
-public:
-  ExchangeProgram(BenchGpu &gpu, const ExchangeBinary &binary)
-      : gpu(gpu), chain(gpu, binary.graph, binary.bundle, binary.inputs, options(gpu)) {}
-
-  Spread time(int64_t replays, const std::string &what) {
-    return gpu.time([this] { chain.launch(); }, 1, replays, what, {1000, 0.02});
-  }
-  /// Clusters that are launched.
-  int64_t clusters() const {
-    cfc_kernel_info kernel = chain.kernels().front();
-    return kernel.grid / kernel.cluster;
-  }
-
-private:
-  /// One CTA on an SM, as in kernels whose rings fill the shared memory: a limit of SMs, one below all,
-  /// counts CTAs.
-  static ChainOptions options(const BenchGpu &gpu) {
-    ChainOptions options;
-    options.layers = 1;
-    options.maxSms = uint32_t(std::max(gpu.sms() - 1, 16));
-    return options;
-  }
-  BenchGpu &gpu;
-  BenchChain chain;
-};
 } // namespace
 
 static bool isCaseProblem(const Failure &failure) {
@@ -334,47 +309,131 @@ static ExchangeBinary compileExchange(const std::string &text, const BuildOption
   return binary;
 }
 
-/// compileExchange of all texts, on all cores.
-static std::vector<ExchangeBinary> compileAll(const std::vector<std::string> &texts,
-                                              const BuildOptions &options) {
-  std::vector<ExchangeBinary> binaries(texts.size());
-  std::vector<std::exception_ptr> errors(texts.size());
-  std::atomic<size_t> next = 0;
-  auto work = [&] {
-    for (size_t i = next++; i < texts.size(); i = next++)
-      try {
-        binaries[i] = compileExchange(texts[i], options);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-  };
-  std::vector<std::jthread> pool;
-  for (unsigned t = 1; t < std::clamp(std::thread::hardware_concurrency(), 1u, 16u); ++t)
-    pool.emplace_back(work);
-  work();
-  pool.clear(); // waits for all
-  for (const std::exception_ptr &error : errors)
-    if (error)
-      std::rethrow_exception(error);
-  return binaries;
+/// Work items of the kernel that repeats an exchange over clusters.
+static int64_t manyItems(const ExchangeCase &which) {
+  return (which.bytes > manyBytes ? fewRounds : manyRounds) * (mostClusters / which.size);
 }
 
-/// Work items of the kernel that repeats an exchange over clusters.
-static int64_t manyItems(const ExchangeCase &which) { return manyRounds * (mostClusters / which.size); }
+/// The kernels of a case: the one that repeats the exchange, then launchKernels.
+static std::vector<std::string> kernelsOf(const ExchangeCase &which, int64_t clusters) {
+  std::vector<std::string> texts = {
+      exchangeKernel(which, which.level == "grid" ? manySums : manyItems(which))};
+  for (std::string &text : launchKernels(which, clusters))
+    texts.push_back(std::move(text));
+  return texts;
+}
+
+/// Clusters that exchange at a time: as many as there is room for with one CTA on an SM, as in kernels whose
+/// rings fill the shared memory. A limit of SMs, one below all, counts CTAs.
+static int64_t clustersFor(const ExchangeCase &which, const Machine &machine) {
+  return std::min(machine.resident(which.size, 1), (machine.sms - 1) / which.size);
+}
+
+class cfc::ExchangeKernels::Binaries {
+public:
+  std::map<std::string, ExchangeBinary> byText;
+
+  /// Compiles what is there, on all cores.
+  void compile(const BuildOptions &options) {
+    std::vector<std::pair<const std::string *, ExchangeBinary *>> all;
+    for (auto &[text, binary] : byText)
+      all.push_back({&text, &binary});
+    std::vector<std::exception_ptr> errors(all.size());
+    std::atomic<size_t> next = 0;
+    auto work = [&] {
+      for (size_t i = next++; i < all.size(); i = next++)
+        try {
+          *all[i].second = compileExchange(*all[i].first, options);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+    };
+    std::vector<std::jthread> pool;
+    for (unsigned t = 1; t < std::clamp(std::thread::hardware_concurrency(), 1u, 32u); ++t)
+      pool.emplace_back(work);
+    work();
+    pool.clear(); // waits for all
+    for (const std::exception_ptr &error : errors)
+      if (error)
+        std::rethrow_exception(error);
+  }
+};
+
+ExchangeKernels::ExchangeKernels(const std::vector<ExchangeCase> &cases, const Machine &machine,
+                                 const BuildOptions &build, const ExchangeProgress &progress)
+    : binaries(std::make_unique<Binaries>()) {
+  for (const ExchangeCase &which : cases) {
+    ExchangeResult &result = results.emplace_back();
+    result.which = which;
+    result.groups = which.level == "grid" ? 1 : clustersFor(which, machine);
+    if (result.groups < 1) {
+      result.problem = fmt::format("no cluster of {} CTAs fits", which.size);
+      continue;
+    }
+    for (const std::string &text : kernelsOf(which, result.groups))
+      binaries->byText.try_emplace(text);
+  }
+  progress(fmt::format("compiling {} kernels", binaries->byText.size()));
+  binaries->compile(build);
+  for (ExchangeResult &result : results)
+    if (result.problem.empty())
+      for (const std::string &text : kernelsOf(result.which, result.groups))
+        if (result.problem.empty())
+          result.problem = binaries->byText.at(text).problem;
+}
+
+ExchangeKernels::~ExchangeKernels() = default;
+
+namespace {
+/// Times kernels, each once: what cases share is one kernel.
+class Stopwatch {
+public:
+  Stopwatch(BenchGpu &gpu, int64_t replays) : gpu(gpu), replays(replays) {}
+
+  /// `clusters`, if not 0, must run at a time.
+  Spread time(const std::string &text, const ExchangeBinary &binary, const ExchangeCase &which,
+              int64_t clusters) {
+    if (auto known = times.find(text); known != times.end())
+      return known->second;
+    ChainOptions options;
+    options.layers = 1;
+    options.filler = &filler;
+    options.maxSms = uint32_t(clusters ? clusters * which.size : std::max(gpu.sms() - 1, 16));
+    BenchChain chain(gpu, binary.graph, binary.bundle, binary.inputs, options);
+    cfc_kernel_info kernel = chain.kernels().front();
+    if (clusters && kernel.grid != clusters * which.size)
+      cannotRun("", "{} clusters of {} CTAs run at a time, not {}", kernel.grid / kernel.cluster, which.size,
+                clusters);
+    std::string what = fmt::format("{} by {}", which.kind, which.algorithm);
+    return times[text] = gpu.time([&] { chain.launch(); }, 1, replays, what, pace);
+  }
+
+private:
+  /// The GPU is warm, and one case like the other.
+  static constexpr Pace pace = {300, 0.005};
+  BenchGpu &gpu;
+  int64_t replays;
+  BenchFiller filler{gpu};
+  std::map<std::string, Spread> times;
+};
+} // namespace
 
 /// Times a case whose kernels are compiled.
-static void timeExchange(BenchGpu &gpu, const ExchangeBinary &many, std::span<const ExchangeBinary> launches,
-                         int64_t replays, ExchangeResult &result) {
-  std::string what = fmt::format("{} by {}", result.which.kind, result.which.algorithm);
+static void timeExchange(Stopwatch &stopwatch, const std::map<std::string, ExchangeBinary> &binaries,
+                         ExchangeResult &result) {
+  const ExchangeCase &which = result.which;
+  bool grid = which.level == "grid";
+  std::vector<Spread> times;
+  for (const std::string &text : kernelsOf(which, result.groups))
+    times.push_back(stopwatch.time(text, binaries.at(text), which, grid ? 0 : result.groups));
   double rounds = double(manySums);
-  if (result.which.level == "cta")
-    rounds = double((manyItems(result.which) + result.groups - 1) / result.groups);
-  auto time = [&](const ExchangeBinary &binary) { return ExchangeProgram(gpu, binary).time(replays, what); };
-  result.launch = time(launches[0]);
-  result.us = (time(many).median - result.launch.median) / (rounds - 1);
-  if (launches.size() == 1)
+  if (!grid)
+    rounds = double((manyItems(which) + result.groups - 1) / result.groups);
+  result.launch = times[1];
+  result.us = (times[0].median - result.launch.median) / (rounds - 1);
+  if (times.size() == 2)
     return;
-  double other = time(launches[2]).median - time(launches[1]).median; // reading instead of multiplying
+  double other = times[3].median - times[2].median; // reading instead of multiplying
   for (double *value : {&result.launch.median, &result.launch.min, &result.launch.p10, &result.launch.p90})
     *value += other;
 }
@@ -392,57 +451,26 @@ static void markFastest(std::vector<ExchangeResult> &results) {
         });
 }
 
-/// How many groups exchange at a time: the clusters that the kernel which repeats is launched with.
-static int64_t groupsOf(BenchGpu &gpu, const ExchangeBinary &many, ExchangeResult &result) {
-  result.problem = many.problem;
-  try {
-    if (result.problem.empty())
-      return result.which.level == "grid" ? 1 : ExchangeProgram(gpu, many).clusters();
-  } catch (const Failure &failure) {
-    if (!isCaseProblem(failure))
-      throw;
-    result.problem = reasonOf(failure);
-  }
-  return 0;
-}
-
-std::vector<ExchangeResult> cfc::timeExchanges(BenchGpu &gpu, const std::vector<ExchangeCase> &cases,
-                                               const BuildOptions &build, int64_t replays,
-                                               const std::function<void(const std::string &)> &progress) {
-  std::vector<ExchangeResult> results(cases.size());
-  std::vector<std::string> texts;
-  for (const ExchangeCase &which : cases)
-    texts.push_back(exchangeKernel(which, which.level == "grid" ? manySums : manyItems(which)));
-  progress(fmt::format("compiling {} kernels", cases.size()));
-  std::vector<ExchangeBinary> many = compileAll(texts, build);
-  // Kernels that do one exchange have an item for each cluster that fits.
-  texts.clear();
-  std::vector<std::pair<size_t, size_t>> parts(cases.size()); // of `launches`: first, count
-  for (size_t i = 0; i < cases.size(); ++i) {
-    results[i].which = cases[i];
-    results[i].groups = groupsOf(gpu, many[i], results[i]);
-    if (!results[i].problem.empty())
-      continue;
-    std::vector<std::string> kernels = launchKernels(cases[i], results[i].groups);
-    parts[i] = {texts.size(), kernels.size()};
-    texts.insert(texts.end(), kernels.begin(), kernels.end());
-  }
-  progress(fmt::format("compiling {} kernels", texts.size()));
-  std::vector<ExchangeBinary> launches = compileAll(texts, build);
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const ExchangeCase &which = cases[i];
-    std::span<const ExchangeBinary> own = std::span(launches).subspan(parts[i].first, parts[i].second);
-    for (const ExchangeBinary &binary : own)
-      if (results[i].problem.empty())
-        results[i].problem = binary.problem;
-    if (!results[i].problem.empty())
+std::vector<ExchangeResult> ExchangeKernels::time(BenchGpu &gpu, int64_t replays,
+                                                  const ExchangeProgress &progress) const {
+  std::vector<ExchangeResult> timed = results;
+  Stopwatch stopwatch(gpu, replays);
+  for (size_t i = 0; i < timed.size(); ++i) {
+    const ExchangeCase &which = timed[i].which;
+    if (!timed[i].problem.empty())
       continue;
     progress(fmt::format("{} of {} bytes over {} by {} ({} of {})", which.kind, which.bytes, which.size,
-                         which.algorithm, i + 1, cases.size()));
-    timeExchange(gpu, many[i], own, replays, results[i]);
+                         which.algorithm, i + 1, timed.size()));
+    try {
+      timeExchange(stopwatch, binaries->byText, timed[i]);
+    } catch (const Failure &failure) {
+      if (!isCaseProblem(failure))
+        throw;
+      timed[i].problem = reasonOf(failure);
+    }
   }
-  markFastest(results);
-  return results;
+  markFastest(timed);
+  return timed;
 }
 
 //===----------------------------------------------------------------------===//

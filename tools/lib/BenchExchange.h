@@ -1,5 +1,6 @@
 //===- BenchExchange.h - Times one exchange alone -------------------------===//
 #pragma once
+#include "compiler/plan/Machine.h"
 #include "tools/lib/BenchGpu.h"
 #include "tools/lib/Build.h"
 #include <nlohmann/json_fwd.hpp>
@@ -42,10 +43,25 @@ struct ExchangeResult {
   bool fastest = false; ///< of all algorithms for this exchange, size and bytes
 };
 
-/// Compiles and times all cases; `progress` is told what is at hand.
-std::vector<ExchangeResult> timeExchanges(BenchGpu &gpu, const std::vector<ExchangeCase> &cases,
-                                          const BuildOptions &build, int64_t replays,
-                                          const std::function<void(const std::string &)> &progress);
+using ExchangeProgress = std::function<void(const std::string &)>; ///< is told what is at hand
+
+/// The kernels of all cases, each compiled once, on all cores. No GPU is used.
+class ExchangeKernels {
+public:
+  /// `machine` says how many clusters run at a time.
+  ExchangeKernels(const std::vector<ExchangeCase> &cases, const Machine &machine, const BuildOptions &build,
+                  const ExchangeProgress &progress);
+  ~ExchangeKernels();
+
+  /// What is known without a GPU: what cannot be compiled has its `problem`.
+  const std::vector<ExchangeResult> &compiled() const { return results; }
+  std::vector<ExchangeResult> time(BenchGpu &gpu, int64_t replays, const ExchangeProgress &progress) const;
+
+private:
+  class Binaries;
+  std::vector<ExchangeResult> results;
+  std::unique_ptr<Binaries> binaries;
+};
 
 std::string exchangeText(const std::vector<ExchangeResult> &results);
 nlohmann::ordered_json toJson(const std::vector<ExchangeResult> &results);

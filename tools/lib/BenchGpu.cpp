@@ -67,8 +67,7 @@ void cfc::launchKernel(CUfunction function, unsigned grid, unsigned threads, uns
 // The device
 //===----------------------------------------------------------------------===//
 
-/// Fails with 3 where bench cannot run at all.
-static void needGpu() {
+void cfc::requireGpu() {
   runtime::Failure failure;
   switch (probeDriver(failure)) {
   case DriverState::Ready:
@@ -83,7 +82,7 @@ static void needGpu() {
 }
 
 BenchGpu::BenchGpu() {
-  needGpu();
+  requireGpu();
   check(driver().cuDeviceGet(&device, 0), "opening GPU 0");
   char text[256] = {};
   check(driver().cuDeviceGetName(text, sizeof text - 1, device), "asking for the name of GPU 0");

@@ -43,6 +43,9 @@ private:
   size_t size;
 };
 
+/// Throws Failure (3) where there is no GPU. Opens none.
+void requireGpu();
+
 /// GPU 0 with a stream, and a stopwatch. Throws Failure (3) where there is no GPU that bench can use: there
 /// is no way around one.
 class BenchGpu {
