@@ -21,6 +21,21 @@ int64_t ExchangeBuffers::senders(int64_t warps, int64_t bytes) const {
   return std::min<int64_t>(warps, llvm::divideCeil(bytes / word, 32));
 }
 
+int64_t ExchangeBuffers::copyWarps(int64_t warps) const {
+  return std::min(warps, blockBytes() / piece * (peerOffset ? workers - 1 : 1));
+}
+
+/// Bytes of a bulk copy: a part of a run, so long that a copy is worth it, so short that all warps have some
+/// and each sends the first soon.
+static int64_t pieceBytes(const ExchangeBuffers &e, int64_t warps) {
+  constexpr int64_t kLeast = 512, kMost = 4096;
+  int64_t run = e.rows == 1 || e.targetStride == e.rowBytes ? e.blockBytes() : e.rowBytes;
+  int64_t pieces = std::max<int64_t>({int64_t(llvm::divideCeil(run, kMost)), std::min(run / kLeast, warps), 1});
+  while (run % (16 * pieces))
+    --pieces;
+  return run / pieces;
+}
+
 /// The block that a worker sends to another, and where it lies on both sides.
 static void describeBlock(FuncOp func, ExchangeOp op, ExchangeBuffers &e) {
   TileType from = op.getTile().getType();
@@ -70,6 +85,8 @@ static int64_t arrivals(ExchangeOp op, const ExchangeBuffers &e, int64_t warps, 
   case Algorithm::Butterfly:
     // The first round of a gather also stores this CTA's own part.
     return e.senders(warps, e.roundBytes(op.getKind(), r)) * (op.merges() || r ? 1 : 2);
+  case Algorithm::Bulk: // of every warp that copies; one says how many bytes arrive
+    return e.copyWarps(warps);
   default: // one thread says how many bytes arrive
     return 1;
   }
@@ -80,6 +97,8 @@ void KernelLayout::placeExchange(FuncOp func, ExchangeOp op) {
   ExchangeBuffers e;
   e.workers = func.axis(op.getAxis()).getSize();
   describeBlock(func, op, e);
+  if (op.getAlgorithm() == Algorithm::Bulk)
+    e.piece = pieceBytes(e, func.consumerWarps());
   bool butterfly = op.getAlgorithm() == Algorithm::Butterfly;
   e.rounds = butterfly ? llvm::Log2_64(e.workers) : op.getAlgorithm() == Algorithm::Scatter ? 2 : 1;
   if (e.workers == 1)

@@ -80,8 +80,9 @@ struct ExchangeBuffers {
   int64_t rounds = 1;
   int64_t rows = 1, rowBytes = 0, sourceStride = 0, targetStride = 0, slot = 0;
   int64_t peerOffset =
-      0;            ///< from the block for one worker to that for the next in the tile; 0: all get the same
-  int64_t word = 1; ///< one store moves this much of a run
+      0;             ///< from the block for one worker to that for the next in the tile; 0: all get the same
+  int64_t word = 1;  ///< one store moves this much of a run
+  int64_t piece = 0; ///< bulk: bytes of one copy
 
   llvm::SmallVector<int64_t> full;     ///< mbarrier of each round
   int64_t empty = -1;                  ///< mbarrier: all peers have used the last result; -1 outside loops
@@ -97,6 +98,8 @@ struct ExchangeBuffers {
            : kind == ExchangeKind::Gather ? blockBytes() << r
                                           : blockBytes() * (workers >> (r + 1));
   }
+  /// bulk: warps, of `warps`, that copy and send pieces: the first ones. Each has one for a peer.
+  int64_t copyWarps(int64_t warps) const;
   /// Warps, of `warps`, that store `bytes` by words: the first ones.
   int64_t senders(int64_t warps, int64_t bytes) const;
 };

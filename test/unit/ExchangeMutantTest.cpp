@@ -171,6 +171,9 @@ TEST_CASE("faults in what copies and async stores need are caught", "[exchange]"
   SECTION("no fence between stores and copies") {
     REQUIRE(isCaught(kernelOf("bulk"), [](ModuleOp m) { eraseIf<simt::FenceProxyAsyncOp>(m); }, 20));
   }
+  SECTION("a copy of what other lanes have not stored yet") {
+    REQUIRE(isCaught(kernelOf("bulk"), [](ModuleOp m) { eraseIf<simt::SyncWarpOp>(m); }, 20));
+  }
   SECTION("more bytes expected than copied") {
     REQUIRE(isCaught(
         kernelOf("bulk"),

@@ -106,14 +106,6 @@ kernel.func @gather(%x: memref<{0}xf16>, %y: memref<{0}xf16>) axes(part = {1} @c
   }
 }
 
-/// Sum of `parts` by the left-balanced tree, in f32.
-static float treeSum(std::vector<float> parts) {
-  for (; parts.size() > 1; parts.resize(parts.size() / 2))
-    for (size_t i = 0; i < parts.size() / 2; ++i)
-      parts[i] = parts[2 * i] + parts[2 * i + 1];
-  return parts.front();
-}
-
 /// Runs by several seeds; `check` after each.
 static void runSeeds(KernelRun &run, int seeds, const std::function<void(const emu::Report &)> &check) {
   for (int seed = 0; seed < seeds; ++seed) {
@@ -122,6 +114,48 @@ static void runSeeds(KernelRun &run, int seeds, const std::function<void(const e
     REQUIRE(report.ok);
     check(report);
   }
+}
+
+TEST_CASE("large parts are gathered in pieces, in each round of a loop", "[exchange]") {
+  int n = GENERATE(2, 4), warps = GENERATE(4, 8);
+  std::string algorithm = GENERATE("push", "butterfly", "bulk", "async");
+  CAPTURE(n, warps, algorithm);
+  // 1250 words of 16 bytes a rank: whole batches of all threads, some more words, and a part of the threads.
+  int elements = 10000 * n;
+  KernelRun run(fmt::format(R"(
+kernel.func @gather(%x: memref<3x{0}xf16>, %y: memref<3x{0}xf16>)
+    axes(item = 3 @grid, part = {1} @cta, warp = {2} @warp) plan() {{
+  kernel.for_items %i over item {{
+    %t = kernel.read %x at %i : memref<3x{0}xf16> -> !kernel.tile<{0}xf16, part: split(0)>
+    %g = kernel.exchange gather %t over "part" by {3} : !kernel.tile<{0}xf16, part: split(0)> -> !kernel.tile<{0}xf16>
+    kernel.write %g, %y at %i : !kernel.tile<{0}xf16>, memref<3x{0}xf16>
+  }}
+  kernel.return
+}})",
+                            elements, n, warps, algorithm));
+  std::vector<double> x(3 * elements);
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = double(i % 2039);
+  run.set("x", x);
+  runSeeds(run, 2, [&](const emu::Report &report) {
+    REQUIRE(run.get("y") == x);
+    uint64_t once = uint64_t(n - 1) * 20000; // to all peers, in one to three rounds
+    REQUIRE((report.counters.max(emu::Counter::RemoteStoreBytes) +
+             report.counters.max(emu::Counter::BulkPushBytes)) %
+                once ==
+            0);
+    if (algorithm == "bulk") // of at most 4 KB
+      REQUIRE(report.counters.max(emu::Counter::BulkPushes) * 4096 >=
+              report.counters.max(emu::Counter::BulkPushBytes));
+  });
+}
+
+/// Sum of `parts` by the left-balanced tree, in f32.
+static float treeSum(std::vector<float> parts) {
+  for (; parts.size() > 1; parts.resize(parts.size() / 2))
+    for (size_t i = 0; i < parts.size() / 2; ++i)
+      parts[i] = parts[2 * i] + parts[2 * i + 1];
+  return parts.front();
 }
 
 TEST_CASE("a reduce of many elements has one order of sums, whatever the algorithm", "[exchange]") {
@@ -171,8 +205,11 @@ TEST_CASE("a reduce_scatter gives each rank its rows of the sum, in one order wh
   int n = GENERATE(1, 2, 4, 8, 16), warps = GENERATE(4, 8);
   std::string algorithm = GENERATE("push", "butterfly", "bulk", "async");
   bool thenGather = GENERATE(false, true); // a reduce is a reduce_scatter and a gather
-  CAPTURE(n, warps, algorithm, thenGather);
-  int rows = 192, columns = 16 * n; // 12 rows or more a rank, not a multiple of a warp's words
+  // 12 rows or more a rank, not a multiple of a warp's words; several pieces for a peer.
+  int rows = GENERATE(192, 4224), columns = 16 * n;
+  if (rows > 192 && (n == 1 || n > 4 || warps == 8))
+    return;
+  CAPTURE(n, warps, rows, algorithm, thenGather);
   KernelRun run(fmt::format(R"(
 kernel.func @scatter(%x: memref<{0}xf16>, %w: memref<{1}x{0}xf16>, %y: memref<3x{1}xf32>)
     axes(item = 3 @grid, part = {2} @cta, warp = {3} @warp) plan(ring_stages = 2) {{
@@ -217,8 +254,12 @@ kernel.func @scatter(%x: memref<{0}xf16>, %w: memref<{1}x{0}xf16>, %y: memref<3x
 TEST_CASE("an all_to_all turns rows into columns, and back", "[exchange]") {
   int n = GENERATE(1, 2, 4, 8, 16);
   std::string algorithm = GENERATE("push", "bulk", "async"), type = GENERATE("f16", "f32");
-  CAPTURE(n, algorithm, type);
-  int rows = 3 * n, columns = 8 * n; // a CTA sends 3 runs of 16 or 32 bytes to another
+  // A CTA sends 3 runs of 16 or 32 bytes to another, or 33 of 80 or 160.
+  int across = GENERATE(3, 33), along = across == 3 ? 8 : 40;
+  if (across > 3 && n != 4)
+    return;
+  CAPTURE(n, algorithm, type, across);
+  int rows = across * n, columns = along * n;
   KernelRun run(fmt::format(R"(
 kernel.func @turn(%x: memref<2x{0}x{1}x{2}>, %scale: memref<{0}x{1}xf32>, %y: memref<2x{0}x{1}x{2}>, %z: memref<2x{0}x{1}xf32>)
     axes(item = 2 @grid, part = {3} @cta) plan() {{
@@ -246,7 +287,8 @@ kernel.func @turn(%x: memref<2x{0}x{1}x{2}>, %scale: memref<{0}x{1}xf32>, %y: me
   runSeeds(run, 4, [&](const emu::Report &report) {
     REQUIRE(run.get("z") == want);
     REQUIRE(run.get("y") == want);
-    uint64_t sent = 4 * uint64_t(n - 1) * 24 * (type == "f32" ? 4 : 2); // a CTA, if it runs both items
+    uint64_t sent =
+        4 * uint64_t(n - 1) * across * along * (type == "f32" ? 4 : 2); // a CTA, if it runs both items
     uint64_t bytes = report.counters.max(emu::Counter::RemoteStoreBytes) +
                      report.counters.max(emu::Counter::BulkPushBytes);
     REQUIRE((bytes == sent || 2 * bytes == sent));

@@ -295,6 +295,30 @@ void KernelLowering::forEachBatched(int64_t n, int64_t batch, function_ref<Value
   }
 }
 
+void KernelLowering::forEachAhead(Value first, int64_t step, int64_t n, int64_t batch,
+                                  function_ref<Values(Value)> load, function_ref<void(Value, Values)> use) {
+  auto some = [&](Value from, int64_t count) {
+    SmallVector<std::pair<Value, Values>> loaded;
+    for (int64_t k = 0; k < count; ++k) {
+      Value i = b.add(from, k * step);
+      loaded.push_back({i, load(i)});
+    }
+    for (auto &[i, values] : loaded)
+      use(i, values);
+  };
+  int64_t rounds = n / step, batches = rounds / batch; // in which all threads have one
+  if (batches == 1)
+    some(first, batch);
+  else if (batches)
+    b.loop(first, b.i32(batches * batch * step), b.i32(batch * step), {}, [&](Value i, ValueRange) -> Values {
+      some(i, batch);
+      return {};
+    });
+  some(b.add(first, batches * batch * step), rounds % batch);
+  if (int64_t rest = n % step)
+    b.ifThen(b.lt(first, rest), [&] { some(b.add(first, rounds * step), 1); });
+}
+
 void KernelLowering::loadScalars() {
   scalars.clear();
   for (BlockArgument arg : func.getArguments()) {

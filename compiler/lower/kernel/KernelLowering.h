@@ -45,6 +45,10 @@ private:
   /// load.
   void forEachBatched(int64_t n, int64_t batch, llvm::function_ref<Value(Value)> load,
                       llvm::function_ref<void(Value, Value)> use);
+  /// i = first, first + step, … below `n`, where `first` < `step`, with load(i) of `batch` of them ahead of
+  /// their use(i, values). Long runs are a loop of such batches.
+  void forEachAhead(Value first, int64_t step, int64_t n, int64_t batch,
+                    llvm::function_ref<Values(Value)> load, llvm::function_ref<void(Value, Values)> use);
   /// Loads what positions, lengths and slots hold, once for a role; the element of one of them.
   void loadScalars();
   Value scalar(Value argument);
@@ -172,6 +176,10 @@ private:
   llvm::LogicalResult lowerExchange(ExchangeOp op);
   void pushBlocks(ExchangeOp op);
   void bulkBlocks(ExchangeOp op);
+  void bulkPieceToAll(ExchangeOp op, Value at);
+  void bulkPieceToOne(ExchangeOp op, Value x, Value at);
+  void copyPiece(ExchangeOp op, llvm::function_ref<Value(Value)> from, Value to);
+  void bulkPush(ExchangeOp op, Value from, Value x, Value at);
   /// One thread arrives at an mbarrier of this CTA and says that so many bytes will.
   void expectBytes(int64_t barrier, int64_t bytes);
   void waitForPeersToFinish(ExchangeOp op);
@@ -184,9 +192,9 @@ private:
   void waitRound(ExchangeOp op, int64_t round);
   Value peerAddress(ExchangeOp op, Value at, Value x);
   Value placeOfBlock(ExchangeOp op);
-  void sendWord(ExchangeOp op, Value i, int64_t first, llvm::ArrayRef<Value> targets,
-                llvm::ArrayRef<Value> barriers);
-  void copyBlock(ExchangeOp op, Value worker, Value to, int64_t stride);
+  Value inRows(const ExchangeBuffers &e, Value at, int64_t stride);
+  Values wordsForPeers(ExchangeOp op, Value i, int64_t first, size_t count);
+  void sendWords(ExchangeOp op, int64_t first, llvm::ArrayRef<Value> targets, llvm::ArrayRef<Value> barriers);
 
   //===-- LowerExchangeButterfly.cpp ---------------------------------------------------===//
   void butterflyGather(ExchangeOp op);
@@ -199,7 +207,8 @@ private:
   Values payloads(ExchangeOp op);
   void mergeReceived(ExchangeOp op);
   void sendMerged(ExchangeOp op);
-  Value mergeWord(ExchangeOp op, llvm::ArrayRef<Value> bases, Value at, mlir::Type word);
+  Values wordsOf(llvm::ArrayRef<Value> bases, Value at, mlir::Type word);
+  Value mergeWords(ExchangeOp op, llvm::ArrayRef<Value> words);
   void mergePayloads(ExchangeOp op, llvm::ArrayRef<Value> bases, Value result, int64_t elements);
 
   //===-- LowerFinish.cpp --------------------------------------------------------------===//
@@ -281,6 +290,9 @@ SoftmaxState mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y);
 SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim);
 void storeState(SimtBuilder &b, SoftmaxState s, mlir::Value base, mlir::Value head, mlir::Value d,
                 int64_t dim);
+
+/// Words that a thread of an exchange loads before it uses the first.
+inline constexpr int64_t kWordsAhead = 4;
 
 /// The type that moves a word of `bytes` bytes.
 mlir::Type wordType(mlir::OpBuilder &b, int64_t bytes);

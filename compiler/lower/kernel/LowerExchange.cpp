@@ -31,7 +31,6 @@ LogicalResult KernelLowering::lowerExchange(ExchangeOp op) {
                                            : butterflyReduceScatter(op);
     break;
   case Algorithm::Bulk:
-    waitForPeersToFinish(op);
     bulkBlocks(op);
     break;
   case Algorithm::Scatter:
@@ -119,29 +118,45 @@ Value KernelLowering::placeOfBlock(ExchangeOp op) {
   return b.offset(base, b.mul(coordinate(op.getAxis()), e.slot));
 }
 
-/// Stores word `i` of the block for worker (me xor x) at `targets[x - first]`, for all x from `first` on;
-/// with `barriers` by stores that count there.
-void KernelLowering::sendWord(ExchangeOp op, Value i, int64_t first, ArrayRef<Value> targets,
-                              ArrayRef<Value> barriers) {
+/// Offset of byte `at` of a block whose rows lie `stride` bytes apart.
+Value KernelLowering::inRows(const ExchangeBuffers &e, Value at, int64_t stride) {
+  if (e.rows == 1 || stride == e.rowBytes)
+    return at;
+  return b.add(b.mul(b.div(at, e.rowBytes), stride), b.rem(at, e.rowBytes));
+}
+
+/// Word `i` of the blocks for the workers (me xor x), x = first … first + count - 1; one where all get the
+/// same.
+KernelLowering::Values KernelLowering::wordsForPeers(ExchangeOp op, Value i, int64_t first, size_t count) {
   const ExchangeBuffers &e = layout.exchange(op);
-  int64_t words = e.rowBytes / e.word;
-  Value row = e.rows == 1 ? b.i32(0) : b.div(i, words);
-  Value column = b.mul(e.rows == 1 ? i : b.rem(i, words), e.word);
-  Value from = b.offset(bufferOf(op.getTile()), b.add(b.mul(row, e.sourceStride), column));
-  Value at = b.add(b.mul(row, e.targetStride), column);
-  auto load = [&](Value address) { return b.load(wordType(b, e.word), address); };
-  Values data; // all loads ahead of the stores
-  for (size_t k = 0; k < (e.peerOffset ? targets.size() : 1); ++k) {
+  Value from = b.offset(bufferOf(op.getTile()), inRows(e, b.mul(i, e.word), e.sourceStride));
+  Values words;
+  for (size_t k = 0; k < (e.peerOffset ? count : 1); ++k) {
     Value worker = b.xorI(coordinate(op.getAxis()), first + k);
-    data.push_back(load(e.peerOffset ? b.offset(from, b.mul(worker, e.peerOffset)) : from));
+    words.push_back(
+        b.load(wordType(b, e.word), e.peerOffset ? b.offset(from, b.mul(worker, e.peerOffset)) : from));
   }
-  for (auto [k, target] : llvm::enumerate(targets)) {
-    Value word = data[e.peerOffset ? k : 0], address = b.offset(target, at);
-    if (barriers.empty())
-      b.store(word, address);
-    else
-      b.create<simt::StoreAsyncOp>(word, address, barriers[k]);
-  }
+  return words;
+}
+
+/// Stores the words of the block for worker (me xor x) at `targets[x - first]`, for all x from `first` on;
+/// with `barriers` by stores that count there.
+void KernelLowering::sendWords(ExchangeOp op, int64_t first, ArrayRef<Value> targets,
+                               ArrayRef<Value> barriers) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  auto load = [&](Value i) { return wordsForPeers(op, i, first, targets.size()); };
+  auto store = [&](Value i, Values words) {
+    Value at = inRows(e, b.mul(i, e.word), e.targetStride);
+    for (auto [k, target] : llvm::enumerate(targets)) {
+      Value word = words[e.peerOffset ? k : 0], address = b.offset(target, at);
+      if (barriers.empty())
+        b.store(word, address);
+      else
+        b.create<simt::StoreAsyncOp>(word, address, barriers[k]);
+    }
+  };
+  int64_t batch = e.peerOffset ? std::max<int64_t>(1, kWordsAhead / int64_t(targets.size())) : kWordsAhead;
+  forEachAhead(tid, threads, e.blockBytes() / e.word, batch, load, store);
 }
 
 /// Each word goes to all peers; where nothing is merged also to its place here.
@@ -162,7 +177,7 @@ void KernelLowering::pushBlocks(ExchangeOp op) {
       if (async)
         barriers.push_back(peerAddress(op, barrier, b.i32(x)));
     }
-    forEach(e.blockBytes() / e.word, [&](Value i) { sendWord(op, i, first, targets, barriers); });
+    sendWords(op, first, targets, barriers);
   };
   auto arrive = [&] {
     b.ifThen(b.andI(b.ge(lane, first), b.lt(lane, e.workers)), [&] { arriveAtPeer(op, e.full[0], lane); });
@@ -176,43 +191,80 @@ void KernelLowering::pushBlocks(ExchangeOp op) {
 
 //===-- Bulk ---------------------------------------------------------------------------===//
 
-/// Copies the block for `worker` to `to`, its rows `stride` bytes apart.
-void KernelLowering::copyBlock(ExchangeOp op, Value worker, Value to, int64_t stride) {
+// Copies read what is written again only when all peers have got it: this worker's own place in the result or
+// among the payloads, or a staging buffer where each peer gets another block. Blocks go there a piece at a
+// time: a warp sends what it has copied while others still copy.
+
+/// Copies a piece by this warp, 16 bytes from from(i) for each i, and makes it ready to be sent.
+void KernelLowering::copyPiece(ExchangeOp op, function_ref<Value(Value)> from, Value to) {
   const ExchangeBuffers &e = layout.exchange(op);
-  int64_t words = e.rowBytes / e.word;
-  Value from = b.offset(bufferOf(op.getTile()), b.mul(worker, e.peerOffset));
-  forEach(e.blockBytes() / e.word, [&](Value i) {
-    Value row = e.rows == 1 ? b.i32(0) : b.div(i, words);
-    Value column = b.mul(e.rows == 1 ? i : b.rem(i, words), e.word);
-    Value data = b.load(wordType(b, e.word), b.offset(from, b.add(b.mul(row, e.sourceStride), column)));
-    b.store(data, b.offset(to, b.add(b.mul(row, stride), column)));
-  });
+  Type word = wordType(b, e.word);
+  forEachAhead(
+      lane, 32, e.piece / e.word, kWordsAhead, [&](Value i) -> Values { return {b.load(word, from(i))}; },
+      [&](Value i, Values words) { b.store(words[0], b.offset(to, b.mul(i, e.word))); });
+  b.create<simt::FenceProxyAsyncOp>();
+  b.create<simt::SyncWarpOp>();
 }
 
-/// One round of bulk copies. They read what is written again only when all peers have got it: this worker's
-/// own place in the result or among the payloads, or a staging buffer where each peer gets another block.
+/// Sends a piece to the byte `at` of this worker's block in peer x.
+void KernelLowering::bulkPush(ExchangeOp op, Value from, Value x, Value at) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  Value target = b.offset(peerAddress(op, placeOfBlock(op), x), inRows(e, at, e.targetStride));
+  b.create<simt::BulkPushOp>(target, from, b.i32(e.piece), peerAddress(op, b.offset(shared, e.full[0]), x));
+}
+
+void KernelLowering::bulkPieceToAll(ExchangeOp op, Value at) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  Value from = b.offset(bufferOf(op.getTile()), at), place = b.offset(placeOfBlock(op), at);
+  copyPiece(op, [&](Value i) { return b.offset(from, b.mul(i, e.word)); }, place);
+  b.ifThen(b.andI(b.ge(lane, 1), b.lt(lane, e.workers)), [&] { bulkPush(op, place, lane, at); });
+}
+
+/// The piece for worker (me xor x); 0 is this one, which only copies.
+void KernelLowering::bulkPieceToOne(ExchangeOp op, Value x, Value at) {
+  const ExchangeBuffers &e = layout.exchange(op);
+  Value worker = b.xorI(coordinate(op.getAxis()), x);
+  Value block = b.offset(bufferOf(op.getTile()), b.mul(worker, e.peerOffset));
+  Value staged = b.add(b.i32(e.staging), b.add(b.mul(worker, e.blockBytes()), at));
+  Value own = b.offset(placeOfBlock(op), inRows(e, at, e.targetStride));
+  Value to = b.select(b.eq(x, 0), own, b.offset(shared, staged));
+  copyPiece(
+      op, [&](Value i) { return b.offset(block, inRows(e, b.add(at, b.mul(i, e.word)), e.sourceStride)); },
+      to);
+  b.ifThen(b.andI(b.eq(lane, 0), b.ne(x, 0)), [&] { bulkPush(op, to, x, at); });
+}
+
+/// One round of bulk copies.
 void KernelLowering::bulkBlocks(ExchangeOp op) {
   const ExchangeBuffers &e = layout.exchange(op);
-  Value place = placeOfBlock(op), barrier = b.offset(shared, e.full[0]), me = coordinate(op.getAxis());
-  copyBlock(op, me, place, e.targetStride);
-  if (e.staging >= 0)
-    for (int64_t x = 1; x < e.workers; ++x) {
-      Value worker = b.xorI(me, x);
-      copyBlock(op, worker, b.offset(b.offset(shared, e.staging), b.mul(worker, e.blockBytes())), e.rowBytes);
-    }
-  b.create<simt::FenceProxyAsyncOp>();
-  sync();
-  expectBytes(e.full[0], (e.workers - 1) * e.blockBytes());
-  int64_t runs = e.targetStride == e.rowBytes ? 1 : e.rows, bytes = e.blockBytes() / runs;
-  forEach((e.workers - 1) * runs, [&](Value i) {
-    Value x = b.add(b.div(i, runs), 1), row = b.rem(i, runs), target = b.mul(row, e.targetStride);
-    Value from = b.offset(place, target);
-    if (e.staging >= 0) {
-      Value block = b.add(b.mul(b.xorI(me, x), e.blockBytes()), b.mul(row, bytes));
-      from = b.offset(b.offset(shared, e.staging), block);
-    }
-    b.create<simt::BulkPushOp>(b.offset(peerAddress(op, place, x), target), from, b.i32(bytes),
-                               peerAddress(op, barrier, x));
-  });
+  int64_t pieces = e.blockBytes() / e.piece, senders = e.copyWarps(warps),
+          count = e.peerOffset ? e.workers * pieces : pieces;
+  auto send =
+      [&](Value i) { // this worker's own pieces come last, so that each of the warps has one for a peer
+        if (!e.peerOffset)
+          return bulkPieceToAll(op, b.mul(i, e.piece));
+        Value x = b.andI(b.add(b.div(i, pieces), 1), e.workers - 1);
+        bulkPieceToOne(op, x, b.mul(b.rem(i, pieces), e.piece));
+      };
+  auto run = [&] {
+    waitForPeersToFinish(op);
+    if (count == senders)
+      send(warp);
+    else
+      b.loop(warp, b.i32(count), b.i32(senders), {}, [&](Value i, ValueRange) -> Values {
+        send(i);
+        return {};
+      });
+    // What this warp has copied here counts too.
+    b.ifThen(b.eq(lane, 0), [&] {
+      expectBytes(e.full[0], (e.workers - 1) * e.blockBytes());
+      b.ifThen(b.ne(warp, 0),
+               [&] { b.create<simt::MbarrierArriveOp>(simt::Scope::Cta, b.offset(shared, e.full[0])); });
+    });
+  };
+  if (senders == warps)
+    run();
+  else
+    b.ifThen(b.lt(warp, senders), run);
   waitRound(op, 0);
 }

@@ -19,9 +19,10 @@ void KernelLowering::sendToPartner(ExchangeOp op, int64_t r, int64_t bytes, func
   auto send = [&] {
     waitForPeersToFinish(op);
     Value target = peerAddress(op, to, x);
-    forEach(bytes / e.word, [&](Value i) {
-      b.store(b.load(wordType(b, e.word), from(i)), b.offset(target, b.mul(i, e.word)));
-    });
+    forEachAhead(
+        tid, threads, bytes / e.word, kWordsAhead,
+        [&](Value i) -> Values { return {b.load(wordType(b, e.word), from(i))}; },
+        [&](Value i, Values words) { b.store(words[0], b.offset(target, b.mul(i, e.word))); });
   };
   inSenders(e, bytes, send, [&] { b.ifThen(b.eq(lane, 0), [&] { arriveAtPeer(op, e.full[r], x); }); });
 }
@@ -33,7 +34,7 @@ void KernelLowering::butterflyGather(ExchangeOp op) {
   auto send = [&] { // round 0: this CTA's part, here and to the partner
     waitForPeersToFinish(op);
     Values targets = {mine, peerAddress(op, mine, b.i32(1))};
-    forEach(e.blockBytes() / e.word, [&](Value i) { sendWord(op, i, 0, targets, {}); });
+    sendWords(op, 0, targets, {});
   };
   inSenders(e, e.blockBytes(), send,
             [&] { b.ifThen(b.lt(lane, 2), [&] { arriveAtPeer(op, e.full[0], lane); }); });

@@ -9,6 +9,9 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
+/// How many words of each of `n` payloads are loaded ahead.
+static int64_t wordsAhead(int64_t n) { return std::clamp<int64_t>(2 * kWordsAhead / n, 1, kWordsAhead); }
+
 /// The peers' payloads in the receive buffer, in the order of workers; this CTA's own is still in its tile,
 /// unless bulk copies read it from the receive buffer.
 KernelLowering::Values KernelLowering::payloads(ExchangeOp op) {
@@ -29,11 +32,16 @@ void KernelLowering::mergeReceived(ExchangeOp op) {
   mergePayloads(op, payloads(op), bufferOf(op.getResult()), localElements(func, op.getResult().getType()));
 }
 
-/// One word of f32, `at` bytes behind each of `bases`.
-Value KernelLowering::mergeWord(ExchangeOp op, ArrayRef<Value> bases, Value at, Type word) {
+/// A word `at` bytes behind each of `bases`.
+KernelLowering::Values KernelLowering::wordsOf(ArrayRef<Value> bases, Value at, Type word) {
+  return map_to_vector(bases, [&](Value base) { return b.load(word, b.offset(base, at)); });
+}
+
+/// Merges words of f32 in the order of their workers.
+Value KernelLowering::mergeWords(ExchangeOp op, ArrayRef<Value> words) {
   bool max = stateOver(op.getTile().getType().getStates(), op.getAxis())->getKind() == StateKind::Max;
   return mergeTree<Value>(
-      bases.size(), [&](int64_t w) { return b.load(word, b.offset(bases[w], at)); },
+      words.size(), [&](int64_t w) { return words[w]; },
       [&](Value x, Value y) { return max ? b.fmax(x, y) : b.fadd(x, y); });
 }
 
@@ -50,11 +58,14 @@ void KernelLowering::sendMerged(ExchangeOp op) {
       targets.push_back(peerAddress(op, place, b.i32(x)));
       barriers.push_back(peerAddress(op, b.offset(shared, e.full[1]), b.i32(x)));
     }
-    forEach(e.blockBytes() / e.word, [&](Value i) {
-      Value at = b.mul(i, e.word), merged = b.bitcast(type, mergeWord(op, bases, at, word));
-      for (auto [target, barrier] : llvm::zip_equal(targets, barriers))
-        b.create<simt::StoreAsyncOp>(merged, b.offset(target, at), barrier);
-    });
+    forEachAhead(
+        tid, threads, e.blockBytes() / e.word, wordsAhead(e.workers),
+        [&](Value i) { return wordsOf(bases, b.mul(i, e.word), word); },
+        [&](Value i, Values words) {
+          Value at = b.mul(i, e.word), merged = b.bitcast(type, mergeWords(op, words));
+          for (auto [target, barrier] : llvm::zip_equal(targets, barriers))
+            b.create<simt::StoreAsyncOp>(merged, b.offset(target, at), barrier);
+        });
   };
   inSenders(e, e.blockBytes(), send, nullptr);
   waitRound(op, 1);
@@ -80,10 +91,12 @@ void KernelLowering::mergePayloads(ExchangeOp op, ArrayRef<Value> bases, Value r
   if (element.isF32()) { // as many at a time as one load moves
     int64_t width = wordFor(elements * 4) / 4;
     Type word = width == 1 ? element : Type(VectorType::get({width}, element));
-    forEach(elements / width, [&](Value i) {
-      Value at = b.mul(i, 4 * width);
-      b.store(mergeWord(op, bases, at, word), b.offset(result, at));
-    });
+    forEachAhead(
+        tid, threads, elements / width, wordsAhead(n),
+        [&](Value i) { return wordsOf(bases, b.mul(i, 4 * width), word); },
+        [&](Value i, Values words) {
+          b.store(mergeWords(op, words), b.offset(result, b.mul(i, 4 * width)));
+        });
     return;
   }
   forEach(elements, [&](Value i) {
