@@ -28,49 +28,62 @@ llvm::StringRef cfc::stringify(Phase::Kind kind) {
   return names[kind];
 }
 
-/// Microseconds of an exchange of `payload` bytes from each CTA to each peer.
-static double exchangeUs(const Machine &machine, const KernelPlan &plan, Exchange algorithm, double payload) {
-  double doublings = llvm::Log2_64(plan.part), sends = (plan.part - 1) * payload;
-  double us = 0;
-  switch (algorithm) {
-  case Exchange::Butterfly: // each round sends what it has to one peer
-    us = machine.roundUs * doublings;
-    sends = doublings * payload;
+namespace {
+/// What an operation exchanges over the cluster: `bytes` of each CTA. Unset: nothing.
+struct Exchanged {
+  Exchange algorithm = Exchange::Unset;
+  double bytes = 0;
+  bool merges = false; ///< the bytes of all, else they are collected
+};
+} // namespace
+
+/// Microseconds of an exchange: latencies, what is sent, and what is merged. tools/gpu/fit_exchange.py fits
+/// the constants by the same formula.
+static double exchangeUs(const Machine &machine, const KernelPlan &plan, const Exchanged &what) {
+  double workers = plan.part, rounds = llvm::Log2_64(plan.part);
+  double latency = machine.peerUs * (workers - 2), sent = workers - 1, merged = workers; // in `bytes`
+  switch (what.algorithm) {
+  case Exchange::Butterfly:
+    latency = machine.pushUs + machine.roundUs * (rounds - 1);
+    if (what.merges) // each round sends all to one peer, and merges it
+      sent = rounds, merged = 2 * rounds;
     break;
   case Exchange::Bulk:
-    us = machine.bulkUs + machine.doublingUs * (doublings - 1);
+    latency += machine.bulkUs;
     break;
   case Exchange::Async:
-    us = machine.asyncUs + machine.doublingUs * (doublings - 1);
+    latency += machine.asyncUs;
+    if (!what.merges)
+      sent = workers; // its own part too
     break;
-  case Exchange::Scatter: // two rounds of a part to each peer
-    us = 2 * machine.asyncUs + machine.doublingUs * (doublings - 1);
-    sends *= 2.0 / plan.part;
+  case Exchange::Scatter: // a part to each peer, then a merged part to all
+    latency += machine.scatterUs;
+    sent = (2 * workers - 1) / workers, merged = 1;
     break;
   default:
-    us = machine.pushUs + machine.doublingUs * (doublings - 1);
+    latency += machine.pushUs;
   }
-  return us + sends / machine.peerBandwidth * 1e6 + machine.loadUs;
+  double us = latency + machine.loadUs * rounds + sent * what.bytes / machine.peerBandwidth * 1e6;
+  return what.merges ? us + merged * what.bytes / machine.mergeBandwidth * 1e6 : us;
 }
 
-/// What an operation exchanges over the cluster, and how. Unset: nothing.
-static std::pair<Exchange, double> exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel,
-                                              const OpSizes &op, const OpPlan &plan) {
+static Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, const OpSizes &op,
+                            const OpPlan &plan) {
   if (kernel.part == 1)
-    return {Exchange::Unset, 0};
+    return {};
   if (op.kind == OpSizes::Attention)
-    return {plan.reduce, double(op.stateBytes())};
+    return {plan.reduce, double(op.stateBytes()), true};
   if (!op.gathered)
-    return {Exchange::Unset, 0};
+    return {};
   double payload = sizes.linear(kernel, op, plan.split).payload;
-  return plan.split == Split::Columns ? std::pair(plan.reduce, payload)
-                                      : std::pair(plan.gather, payload / kernel.part);
+  return plan.split == Split::Columns ? Exchanged{plan.reduce, payload, true}
+                                      : Exchanged{plan.gather, payload / kernel.part, false};
 }
 
 double cfc::exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,
                        const OpSizes &op, const OpPlan &plan) {
-  auto [algorithm, payload] = exchangeOf(sizes, kernel, op, plan);
-  return algorithm == Exchange::Unset ? 0 : ::exchangeUs(machine, kernel, algorithm, payload);
+  Exchanged what = exchangeOf(sizes, kernel, op, plan);
+  return what.algorithm == Exchange::Unset ? 0 : ::exchangeUs(machine, kernel, what);
 }
 
 namespace {
@@ -275,12 +288,13 @@ void Walk::norm(const OpSizes &op) {
 }
 
 void Walk::exchange(const OpSizes &op, const OpPlan &opPlan) {
-  auto [algorithm, payload] = exchangeOf(sizes, plan, op, opPlan);
-  if (algorithm == Exchange::Unset)
+  Exchanged what = exchangeOf(sizes, plan, op, opPlan);
+  if (what.algorithm == Exchange::Unset)
     return;
-  double us = ::exchangeUs(machine, plan, algorithm, payload) + machine.skew * lastStream;
+  double us = ::exchangeUs(machine, plan, what) + machine.skew * lastStream;
   add(Phase::Exchange, us, [&]() -> std::string {
-    return llvm::formatv("{0}: {1:F0} bytes to each peer by {2}", label(op), payload, stringify(algorithm));
+    return llvm::formatv("{0}: {1:F0} bytes to each peer by {2}", label(op), what.bytes,
+                         stringify(what.algorithm));
   });
 }
 

@@ -76,10 +76,14 @@ static const Field kFields[] = {
     {"push_us", &Machine::pushUs, "an exchange of two CTAs by push, alone"},
     {"async_us", &Machine::asyncUs, "by async"},
     {"bulk_us", &Machine::bulkUs, "by bulk"},
-    {"round_us", &Machine::roundUs, "a round of a butterfly"},
-    {"doubling_us", &Machine::doublingUs, "more each time that the cluster is twice as large"},
+    {"scatter_us", &Machine::scatterUs, "by scatter, its two rounds together"},
+    {"round_us", &Machine::roundUs, "a round of a butterfly behind the first"},
+    {"peer_us", &Machine::peerUs, "more for each further peer"},
     {"peer_bandwidth", &Machine::peerBandwidth, "bytes a second that a CTA sends to its peers"},
-    {"load_us", &Machine::loadUs, "what an exchange takes more while copies are under way"},
+    {"merge_bandwidth", &Machine::mergeBandwidth, "bytes a second that it merges"},
+    {"load_us", &Machine::loadUs,
+     "what an exchange of two takes more while copies are under way, and each time that they are twice as "
+     "many"},
     {"skew", &Machine::skew, "part of a stream's time that the slowest CTA is later than others"}};
 
 std::string Machine::toJson() const {

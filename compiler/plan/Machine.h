@@ -25,8 +25,8 @@ struct Machine {
   double launchUs = 0, launchPdlUs = 0, pdlCrowded = 0, normUs = 0, normColumnNs = 0, elementsUs = 0,
          attendNewUs = 0, finishUs = 0, atomicRate = 0;
   // Exchanges in a cluster.
-  double pushUs = 0, asyncUs = 0, bulkUs = 0, roundUs = 0, doublingUs = 0, peerBandwidth = 0, loadUs = 0,
-         skew = 0;
+  double pushUs = 0, asyncUs = 0, bulkUs = 0, scatterUs = 0, roundUs = 0, peerUs = 0, peerBandwidth = 0,
+         mergeBandwidth = 0, loadUs = 0, skew = 0;
   /// By CTAs per SM, then by cluster size: clusters that fit at a time. `resident` reads it.
   std::map<int64_t, std::map<int64_t, int64_t>> residentClusters;
 
