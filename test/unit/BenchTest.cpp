@@ -97,22 +97,22 @@ TEST_CASE("every exchange that bench knows is a kernel, and runs", "[bench]") {
 TEST_CASE("exchanges are compiled for all clusters that fit; what cannot be says why", "[bench]") {
   ExchangeOptions options;
   options.kinds = {"reduce"};
-  options.algorithms = {"push"};
+  options.algorithms = {"push", "async"};
   options.bytes = {256, 65536};
   std::vector<std::string> told;
   Machine machine = *knownMachine("h200");
   machine.residentClusters[1][8] = 0;
   ExchangeKernels kernels(exchangeCases(options), machine, BuildOptions(),
                           [&](const std::string &text) { told.push_back(text); });
-  // For two CTAs, four and sixteen: two kernels that repeat, one exchange and what makes its summands, which
-  // cases of a size share with no other, and what only reads as many bytes.
-  CHECK(told == std::vector<std::string>{"compiling 24 kernels"});
+  // Three sizes and two payloads: by two algorithms a kernel that repeats the exchange and one that does it
+  // once; for both together what makes the summands and what only reads as many bytes.
+  CHECK(told == std::vector<std::string>{"compiling 36 kernels"});
   int64_t groups[] = {65, 30, 0, 7};
-  REQUIRE(kernels.compiled().size() == 8);
-  for (size_t i = 0; i < 8; ++i) {
+  REQUIRE(kernels.compiled().size() == 16);
+  for (size_t i = 0; i < 16; ++i) {
     const ExchangeResult &result = kernels.compiled()[i];
     CAPTURE(result.which.size, result.which.bytes, result.problem);
-    CHECK(result.groups == groups[i / 2]);
+    CHECK(result.groups == groups[i / 4]);
     if (result.which.size == 8)
       CHECK(result.problem == "no cluster of 8 CTAs fits");
     else if (result.which.bytes == 65536)
