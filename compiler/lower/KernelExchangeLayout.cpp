@@ -30,7 +30,8 @@ int64_t ExchangeBuffers::copyWarps(int64_t warps) const {
 static int64_t pieceBytes(const ExchangeBuffers &e, int64_t warps) {
   constexpr int64_t kLeast = 512, kMost = 4096;
   int64_t run = e.rows == 1 || e.targetStride == e.rowBytes ? e.blockBytes() : e.rowBytes;
-  int64_t pieces = std::max<int64_t>({int64_t(llvm::divideCeil(run, kMost)), std::min(run / kLeast, warps), 1});
+  int64_t pieces =
+      std::max<int64_t>({int64_t(llvm::divideCeil(run, kMost)), std::min(run / kLeast, warps), 1});
   while (run % (16 * pieces))
     --pieces;
   return run / pieces;

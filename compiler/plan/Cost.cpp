@@ -293,8 +293,7 @@ void Walk::exchange(const OpSizes &op, const OpPlan &opPlan) {
     return;
   double us = ::exchangeUs(machine, plan, what) + machine.skew * lastStream;
   add(Phase::Exchange, us, [&]() -> std::string {
-    return llvm::formatv("{0}: {1:F0} bytes a CTA by {2}", label(op), what.bytes,
-                         stringify(what.algorithm));
+    return llvm::formatv("{0}: {1:F0} bytes a CTA by {2}", label(op), what.bytes, stringify(what.algorithm));
   });
 }
 

@@ -56,7 +56,9 @@ TEST_CASE("counters: exchanges by stores and by bulk copies", "[counters]") {
   constexpr uint64_t ctas = 2 * 4; // KV heads, CTAs of a cluster
   CHECK(counters[Counter::MapRank] > 0);
   if (algorithm == "bulk") {
-    CHECK(counters[Counter::BulkPushes] == ctas * 2 * 3); // exchanges, peers
+    // To 3 peers: 384 bytes of projections in one piece, 1056 of states in two.
+    CHECK(counters[Counter::BulkPushes] == ctas * 3 * (1 + 2));
+    CHECK(counters[Counter::BulkPushBytes] == ctas * 3 * (384 + 1056));
     CHECK(counters[Counter::RemoteStores] == 0);
     return;
   }

@@ -426,11 +426,9 @@ static void timeExchange(Stopwatch &stopwatch, const std::map<std::string, Excha
   std::vector<Spread> times;
   for (const std::string &text : kernelsOf(which, result.groups))
     times.push_back(stopwatch.time(text, binaries.at(text), which, grid ? 0 : result.groups));
-  double rounds = double(manySums);
-  if (!grid)
-    rounds = double((manyItems(which) + result.groups - 1) / result.groups);
+  int64_t rounds = grid ? manySums : (manyItems(which) + result.groups - 1) / result.groups;
   result.launch = times[1];
-  result.us = (times[0].median - result.launch.median) / (rounds - 1);
+  result.us = (times[0].median - result.launch.median) / double(rounds - 1);
   if (times.size() == 2)
     return;
   double other = times[3].median - times[2].median; // reading instead of multiplying
