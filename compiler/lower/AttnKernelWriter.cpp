@@ -15,50 +15,73 @@ using namespace cfc::kernel;
 static constexpr StringLiteral kPart = "part";
 
 KernelWriter::KernelWriter(attn::GraphOp graph, size_t index, const KernelShape &shape, const Plan &plan,
-                           const MemoryMap &memory)
+                           const MemoryMap &memory, WrittenFunction &function)
     : context(graph.getContext()), graph(graph), index(index), shape(shape), plan(plan),
-      kernelPlan(plan.kernels[index]), map(memory), axis(shape.getHeads() ? "head" : "rows"),
-      prologue(context), body(context) {}
+      kernelPlan(plan.kernels[index]), map(memory), function(function),
+      axis(shape.getHeads() ? "head" : "rows"), prologue(context), body(context) {}
 
-FuncOp KernelWriter::write(OpBuilder &builder) {
-  open(builder);
+void KernelWriter::write(OpBuilder &builder) {
+  if (function.func)
+    join();
+  else
+    open(builder);
+  if (shape.hasItems())
+    addLoop();
   for (Operation *op : shape.getOps())
     writeOp(op);
   close();
-  return func;
 }
 
 //===-- Structure -------------------------------------------------------------===//
 
-/// The function with its axes, an empty prologue and an empty loop over items.
+/// The function, empty.
 void KernelWriter::open(OpBuilder &builder) {
   Builder b(context);
   Location loc = graph.getLoc();
-  auto axisOf = [&](StringRef name, int64_t size, Level level) -> Attribute {
-    return AxisAttr::get(context, b.getStringAttr(name), size, level);
-  };
-  SmallVector<Attribute> axes;
-  if (shape.hasItems())
-    axes.push_back(axisOf(axis, itemsOf(shape, kernelPlan), Level::Grid));
-  axes.push_back(axisOf(kPart, kernelPlan.part, Level::Cta));
-  axes.push_back(axisOf("warp", kernelPlan.warps, Level::Warp));
   NamedAttrList choices;
   auto choose = [&](StringRef key, int64_t value) { choices.append(key, b.getI64IntegerAttr(value)); };
   choose("ctas_per_sm", kernelPlan.ctasPerSm);
   choose("ring_stages", kernelPlan.ringStages);
+  if (kernelPlan.inFlight > 0)
+    choose("in_flight", kernelPlan.inFlight);
+  if (kernelPlan.prefetch > 0)
+    choose("prefetch", kernelPlan.prefetch);
   choose("tile_columns", kernelPlan.tileColumns);
   choose("pdl", kernelPlan.pdl > 0);
   if (kernelPlan.clusters)
     choose("clusters", kernelPlan.clusters);
   std::string name = (graph.getSymName() + "_k" + Twine(index)).str();
-  func = FuncOp::create(builder, loc, b.getStringAttr(name), TypeAttr::get(b.getFunctionType({}, {})),
-                        ArrayAttr(), ArrayAttr(), b.getArrayAttr(axes), choices.getDictionary(context));
-  Block *entry = &func.getBody().emplaceBlock();
-  prologue.setInsertionPointToEnd(entry);
-  auto end = ReturnOp::create(prologue, loc);
-  prologue.setInsertionPoint(end);
+  function.func =
+      FuncOp::create(builder, loc, b.getStringAttr(name), TypeAttr::get(b.getFunctionType({}, {})),
+                     ArrayAttr(), ArrayAttr(), b.getArrayAttr({}), choices.getDictionary(context));
+  if (shape.hasItems())
+    addAxis(axis, itemsOf(shape, kernelPlan), Level::Grid);
+  addAxis(kPart, kernelPlan.part, Level::Cta);
+  addAxis("warp", kernelPlan.warps, Level::Warp);
+  prologue.setInsertionPointToEnd(&function.func.getBody().emplaceBlock());
+  prologue.setInsertionPoint(ReturnOp::create(prologue, loc));
+}
+
+/// Behind a barrier of the grid at the end of the function.
+void KernelWriter::join() {
+  prologue.setInsertionPoint(function.func.getBody().front().getTerminator());
+  GridSyncOp::create(prologue, graph.getLoc(), map.syncOf(index));
   if (!shape.hasItems())
     return;
+  if (function.func.axis(axis))
+    axis += std::to_string(index);
+  addAxis(axis, itemsOf(shape, kernelPlan), Level::Grid);
+}
+
+void KernelWriter::addAxis(StringRef name, int64_t size, Level level) {
+  SmallVector<Attribute> axes(function.func.getAxes().getValue());
+  axes.push_back(AxisAttr::get(context, StringAttr::get(context, name), size, level));
+  function.func.setAxesAttr(ArrayAttr::get(context, axes));
+}
+
+/// An empty loop over the items.
+void KernelWriter::addLoop() {
+  Location loc = graph.getLoc();
   auto items = ForItemsOp::create(prologue, loc, axis);
   prologue.setInsertionPoint(items);
   Block *block = &items.getBody().emplaceBlock();
@@ -70,9 +93,9 @@ void KernelWriter::open(OpBuilder &builder) {
 /// The arguments are known now.
 void KernelWriter::close() {
   Builder b(context);
-  SmallVector<Type> types(func.getBody().front().getArgumentTypes());
-  func.setFunctionTypeAttr(TypeAttr::get(b.getFunctionType(types, {})));
-  func.setArgAttrsAttr(b.getArrayAttr(argAttrs));
+  SmallVector<Type> types(function.func.getBody().front().getArgumentTypes());
+  function.func.setFunctionTypeAttr(TypeAttr::get(b.getFunctionType(types, {})));
+  function.func.setArgAttrsAttr(b.getArrayAttr(function.argAttrs));
 }
 
 OpBuilder &KernelWriter::builderOf(const Want &want) {
@@ -108,8 +131,8 @@ TileType KernelWriter::tileOf(Value value, const Want &want, Type element) {
 //===-- Memory ----------------------------------------------------------------===//
 
 Value KernelWriter::addArgument(Type type, SmallVector<NamedAttribute> attrs) {
-  argAttrs.push_back(DictionaryAttr::get(context, attrs));
-  return func.getBody().front().addArgument(type, graph.getLoc());
+  function.argAttrs.push_back(DictionaryAttr::get(context, attrs));
+  return function.func.getBody().front().addArgument(type, graph.getLoc());
 }
 
 /// Type of a value in memory. `flat`: an activation, whose one row is a vector.
@@ -130,7 +153,7 @@ static Type memoryType(Value value, bool flat) {
 Value KernelWriter::memory(Value value, bool flat) {
   if (auto append = value.getDefiningOp<attn::KvAppendOp>())
     return memory(append.getCache());
-  Value &argument = arguments[{value, flat}];
+  Value &argument = function.arguments[{value, flat}];
   if (argument)
     return argument;
   Builder b(context);

@@ -1,4 +1,4 @@
-//===- AttnKernelWriter.h - Writes one kernel of a graph --------------------===//
+//===- AttnKernelWriter.h - Writes the kernels of a graph -------------------===//
 //
 // Private to attn-to-kernel.
 //
@@ -27,6 +27,8 @@ public:
     int64_t counters, partials;
   };
   Finish finishOf(mlir::Value result) const { return finishes.lookup(result); }
+  /// Byte offset of the counter of the barrier before a joined kernel.
+  int64_t syncOf(size_t kernel) const { return syncs.lookup(kernel); }
   int64_t getBytes() const { return bytes; }
   int64_t getZeroBytes() const { return zeroBytes; }
 
@@ -39,6 +41,7 @@ private:
   llvm::DenseMap<mlir::Value, const TensorInfo *> bound;
   llvm::DenseMap<mlir::Value, int64_t> offsets;
   llvm::DenseMap<mlir::Value, Finish> finishes;
+  llvm::DenseMap<size_t, int64_t> syncs;
   int64_t bytes = 0, zeroBytes = 0;
 };
 
@@ -53,15 +56,26 @@ struct Want {
   }
 };
 
+/// A function and its arguments, by value (and whether it is flat).
+struct WrittenFunction {
+  kernel::FuncOp func;
+  llvm::DenseMap<std::pair<mlir::Value, unsigned>, mlir::Value> arguments;
+  llvm::SmallVector<mlir::Attribute> argAttrs;
+};
+
 class KernelWriter {
 public:
+  /// Writes into `function`: as its end where it has one already, that of the kernel to which this is joined.
   KernelWriter(attn::GraphOp graph, size_t index, const KernelShape &shape, const Plan &plan,
-               const MemoryMap &memory);
+               const MemoryMap &memory, WrittenFunction &function);
   /// Writes the kernel at `builder`.
-  kernel::FuncOp write(mlir::OpBuilder &builder);
+  void write(mlir::OpBuilder &builder);
 
 private:
   void open(mlir::OpBuilder &builder);
+  void join();
+  void addAxis(llvm::StringRef name, int64_t size, kernel::Level level);
+  void addLoop();
   void close();
   mlir::OpBuilder &builderOf(const Want &want);
   mlir::Value itemOf(const Want &want) const { return want.form == Slice ? item : mlir::Value(); }
@@ -103,14 +117,12 @@ private:
   const Plan &plan;
   const KernelPlan &kernelPlan;
   const MemoryMap &map;
-  llvm::StringRef axis; ///< the grid axis of the items
+  WrittenFunction &function;
+  std::string axis; ///< the grid axis of the items
 
-  kernel::FuncOp func;
   mlir::Value item;
   mlir::OpBuilder prologue, body;
   std::map<void *, mlir::OpBuilder> finishes; ///< by the result that is summed
-  llvm::DenseMap<std::pair<mlir::Value, unsigned>, mlir::Value> arguments;
-  llvm::SmallVector<mlir::Attribute> argAttrs;
   std::map<std::pair<void *, Want>, mlir::Value> values;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> casts;
 };

@@ -28,7 +28,7 @@ SmallVector<int64_t> cfc::sharedBytesOf(attn::GraphOp graph, const Plan &plan, s
       why = diagnostic.str();
     return success();
   });
-  SmallVector<int64_t> sizes(plan.kernels.size(), -1);
+  SmallVector<int64_t> sizes(plan.launches().size(), -1);
   int exitCode = 0;
   FailureOr<OwningOpRef<ModuleOp>> module = buildKernels(graph, plan, exitCode);
   if (failed(module))

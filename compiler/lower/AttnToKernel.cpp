@@ -141,8 +141,11 @@ MemoryMap::MemoryMap(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Pl
     : tensors(tensorsOf(graph)) {
   for (const TensorInfo &info : tensors)
     bound.try_emplace(info.value, &info);
-  for (auto [shape, kernel] : llvm::zip_equal(shapes, plan.kernels))
+  for (auto [i, shape, kernel] : llvm::enumerate(shapes, plan.kernels)) {
     placeZeroed(shape, plan, kernel);
+    if (kernel.joined == 1)
+      syncs[i] = allocate(4, 16);
+  }
   zeroBytes = bytes = llvm::alignTo(bytes, 256);
   for (const KernelShape &shape : shapes)
     placeRest(shape, plan);
@@ -211,8 +214,11 @@ FailureOr<OwningOpRef<ModuleOp>> cfc::buildKernels(attn::GraphOp graph, const Pl
   OwningOpRef<ModuleOp> module = ModuleOp::create(graph.getLoc());
   OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
   MemoryMap memory(graph, *shapes, plan);
-  for (auto [i, shape] : llvm::enumerate(*shapes))
-    KernelWriter(graph, i, shape, plan, memory).write(builder);
+  for (LaunchRange launch : plan.launches()) {
+    WrittenFunction function;
+    for (size_t i = launch.first; i < launch.end; ++i)
+      KernelWriter(graph, i, (*shapes)[i], plan, memory, function).write(builder);
+  }
   (*module)->setAttr(kWorkspaceBytesAttr, builder.getI64IntegerAttr(memory.getBytes()));
   (*module)->setAttr(kZeroBytesAttr, builder.getI64IntegerAttr(memory.getZeroBytes()));
   return module;

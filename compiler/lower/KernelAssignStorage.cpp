@@ -3,8 +3,8 @@
 // Handwritten kernels say nothing of where their arguments stand in the table
 // (docs/design.md) or where sums over the grid keep their counters. This pass
 // gives every tensor name its table entries, in order of first appearance, and
-// every `kernel.finish` its place in the workspace: first what is zero between
-// launches (counters, atomic sums), behind it the partial sums. Kernels that
+// every `kernel.finish` and `kernel.grid_sync` its place in the workspace: first
+// what is zero between launches (counters, atomic sums), behind it the partial sums. Kernels that
 // were made from a graph have all of it already.
 //
 //===----------------------------------------------------------------------===//
@@ -87,6 +87,7 @@ LogicalResult KernelAssignStoragePass::assignWorkspace() {
     if (op.getAlgorithm() == Algorithm::Atomic)
       op.setPartials(allocate(4 * op.getTile().getType().getNumElements()));
   }
+  module.walk([&](GridSyncOp op) { op.setCounter(allocate(4)); });
   int64_t zero = llvm::alignTo(bytes, 16);
   for (FinishOp op : finishes)
     if (op.getAlgorithm() == Algorithm::Ordered) {
@@ -179,6 +180,15 @@ static LogicalResult checkFinish(FinishOp op, Workspace workspace) {
   return success();
 }
 
+static LogicalResult checkSync(GridSyncOp op, Workspace workspace) {
+  int64_t at = op.getCounter();
+  if (at < 0 || at % 4 || at > workspace.zero - 4)
+    return op.emitOpError("has its counter at byte ")
+           << at << " of the workspace, of which the first " << workspace.zero
+           << " bytes are zero between launches: it does not lie in them";
+  return success();
+}
+
 /// Files that were written from graphs say where everything lies. Edited by hand, they could say anything.
 static LogicalResult checkPlaces(ModuleOp module) {
   auto zero = module->getAttrOfType<IntegerAttr>("kernel.zero_bytes");
@@ -192,7 +202,12 @@ static LogicalResult checkPlaces(ModuleOp module) {
     for (BlockArgument arg : func.getArguments())
       if (failed(checkPlace(func, arg, workspace)))
         return failure();
-  WalkResult wrong = module.walk([&](FinishOp op) -> WalkResult { return checkFinish(op, workspace); });
+  WalkResult wrong = module.walk([&](Operation *op) -> WalkResult {
+    if (auto sync = dyn_cast<GridSyncOp>(op))
+      return checkSync(sync, workspace);
+    auto finish = dyn_cast<FinishOp>(op);
+    return finish ? checkFinish(finish, workspace) : success();
+  });
   return failure(wrong.wasInterrupted());
 }
 

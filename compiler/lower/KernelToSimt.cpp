@@ -46,6 +46,8 @@ static LogicalResult lowerFunc(FuncOp func, TensorMaps &maps) {
   target->setAttr("cfc.clusters", builder.getI32IntegerAttr(usefulClusters(func)));
   if (func.planValue("pdl", 0))
     target->setAttr("cfc.pdl", builder.getUnitAttr());
+  if (llvm::any_of(func.getOps(), [](Operation &op) { return isa<GridSyncOp>(op); }))
+    target->setAttr("cfc.cooperative", builder.getUnitAttr());
   builder.createBlock(&target.getBody(), {}, {global, global}, {func.getLoc(), func.getLoc()});
   KernelLowering lowering(func, *layout, maps, target);
   if (failed(lowering.run()))

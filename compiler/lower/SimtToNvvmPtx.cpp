@@ -8,6 +8,7 @@
 //  - bulk and tensor copies: LLVM knows no remote mbarrier, its loads into the own
 //    CTA need PTX 8.6, and it takes them to touch only what the operands point to,
 //    as it does for the fence of a tensor map;
+//  - the barrier of a grid: LLVM has no reduction that wraps;
 //  - griddepcontrol: for LLVM it touches no memory, so loads could pass it;
 //  - movmatrix: unknown to LLVM.
 //
@@ -171,6 +172,22 @@ static LogicalResult lowerGridWait(GridWaitOp op, GridWaitOp::Adaptor, Rewriter 
   return success();
 }
 
+/// Arrivals count up to `ctas`, departures on to 2 * ctas - 1 and from there to 0: nobody waits to clear it.
+static LogicalResult lowerGridBarrier(GridBarrierOp op, GridBarrierOp::Adaptor in, Rewriter &rewriter,
+                                      const Types &) {
+  createPtx(rewriter, op.getLoc(), {},
+            "{ .reg .pred %more; .reg .u32 %seen, %last;\n"
+            "shl.b32 %last, $1, 1; sub.u32 %last, %last, 1;\n"
+            "red.release.gpu.global.inc.u32 [$0], %last;\n"
+            "ASK: ld.acquire.gpu.global.u32 %seen, [$0];\n"
+            "setp.lo.u32 %more, %seen, $1;\n"
+            "@%more bra ASK;\n"
+            "red.relaxed.gpu.global.inc.u32 [$0], %last; }",
+            "l,r", {in.getCounter(), in.getCtas()});
+  rewriter.eraseOp(op);
+  return success();
+}
+
 static LogicalResult lowerGridLaunch(GridLaunchOp op, GridLaunchOp::Adaptor, Rewriter &rewriter,
                                      const Types &) {
   createPtx(rewriter, op.getLoc(), {}, "griddepcontrol.launch_dependents;", "", {});
@@ -254,11 +271,29 @@ static LogicalResult lowerMbarrierWait(MbarrierWaitOp op, MbarrierWaitOp::Adapto
 
 //===-- Bulk copies -------------------------------------------------------===//
 
+/// A copy whose bytes leave the L2 first, where it is read `once`: streams then leave there what is read
+/// again.
+static void createCopy(Rewriter &rewriter, Location loc, bool once, const std::string &instruction,
+                       const std::string &addresses, StringRef constraints, ValueRange operands) {
+  std::string text = instruction + " " + addresses + ";";
+  if (once)
+    text = "{ .reg .b64 %policy;\ncreatepolicy.fractional.L2::evict_first.b64 %policy, 1.0;\n" + instruction +
+           ".L2::cache_hint " + addresses + ", %policy; }";
+  createPtx(rewriter, loc, {}, text, constraints, operands);
+}
+
 /// The own CTA's shared memory is part of the cluster's: its addresses are valid as shared::cluster ones.
 static LogicalResult lowerBulkLoad(BulkLoadOp op, BulkLoadOp::Adaptor in, Rewriter &rewriter, const Types &) {
-  createPtx(rewriter, op.getLoc(), {},
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
-            "r,l,r,r", {in.getDst(), in.getSrc(), in.getBytes(), in.getBarrier()});
+  createCopy(rewriter, op.getLoc(), op.getOnce(),
+             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "[$0], [$1], $2, [$3]",
+             "r,l,r,r", {in.getDst(), in.getSrc(), in.getBytes(), in.getBarrier()});
+  rewriter.eraseOp(op);
+  return success();
+}
+
+static LogicalResult lowerPrefetch(PrefetchOp op, PrefetchOp::Adaptor in, Rewriter &rewriter, const Types &) {
+  createCopy(rewriter, op.getLoc(), /*once=*/true, "cp.async.bulk.prefetch.L2.global", "[$0], $1", "l,r",
+             {in.getSrc(), in.getBytes()});
   rewriter.eraseOp(op);
   return success();
 }
@@ -275,10 +310,11 @@ static LogicalResult lowerTensorLoad(TensorLoadOp op, TensorLoadOp::Adaptor in, 
   SmallVector<Value> operands = {in.getDst(), genericAddress(in.getMap(), op.getLoc(), rewriter),
                                  in.getBarrier()};
   llvm::append_range(operands, in.getCoordinates());
-  std::string text = llvm::formatv("cp.async.bulk.tensor.{0}d.shared::cluster.global.tile.mbarrier::"
-                                   "complete_tx::bytes [$0], [$1, {{{1}}], [$2];",
-                                   rank, rank == 2 ? "$3, $4" : "$3, $4, $5");
-  createPtx(rewriter, op.getLoc(), {}, text, rank == 2 ? "r,l,r,r,r" : "r,l,r,r,r,r", operands);
+  std::string instruction = llvm::formatv(
+      "cp.async.bulk.tensor.{0}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", rank);
+  createCopy(rewriter, op.getLoc(), op.getOnce(), instruction,
+             rank == 2 ? "[$0], [$1, {$3, $4}], [$2]" : "[$0], [$1, {$3, $4, $5}], [$2]",
+             rank == 2 ? "r,l,r,r,r" : "r,l,r,r,r,r", operands);
   rewriter.eraseOp(op);
   return success();
 }
@@ -443,6 +479,7 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerClusterWait);
   addLowering(patterns, types, lowerGridWait);
   addLowering(patterns, types, lowerGridLaunch);
+  addLowering(patterns, types, lowerGridBarrier);
   addLowering(patterns, types, lowerGlobalTimer);
   addLowering(patterns, types, lowerAfter);
   addLowering(patterns, types, lowerMbarrierInit);
@@ -450,6 +487,7 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerMbarrierExpect);
   addLowering(patterns, types, lowerMbarrierWait);
   addLowering(patterns, types, lowerBulkLoad);
+  addLowering(patterns, types, lowerPrefetch);
   addLowering(patterns, types, lowerTensorLoad);
   addLowering(patterns, types, lowerTensorMapAcquire);
   addLowering(patterns, types, lowerBulkPush);

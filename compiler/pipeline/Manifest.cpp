@@ -195,6 +195,7 @@ std::vector<runtime::KernelSpec> cfc::describeLaunches(ModuleOp simt) {
     spec.nonPortable = spec.cluster > 8;
     // Set by the lowering that also writes the kernel's griddepcontrol instructions: both or neither.
     spec.pdl = kernel->hasAttr("cfc.pdl");
+    spec.cooperative = kernel->hasAttr("cfc.cooperative");
     launches.push_back(spec);
   }
   return launches;

@@ -98,15 +98,18 @@ struct Stream {
   double bandwidth = 0;
 };
 
-/// Walks through a kernel's phases.
+/// Walks through a launch's phases.
 class Walk {
 public:
-  Walk(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine, int64_t length,
-       bool describe);
-  KernelCost run();
+  Walk(const KernelPlan &plan, const Machine &machine, int64_t length, bool describe)
+      : plan(plan), machine(machine), length(length), describe(describe) {}
+  void launch();
+  /// All CTAs wait for each other.
+  void gridSync();
+  void kernel(const KernelSizes &ofKernel, const KernelChoice &chosen);
+  LaunchCost finished() { return cost.us = now, std::move(cost); }
 
 private:
-  void launch();
   void norm(const OpSizes &op);
   void round(int64_t clusters, int64_t repeats);
   void linear(const OpSizes &op, const OpPlan &plan);
@@ -118,16 +121,19 @@ private:
   void add(Phase::Kind kind, double us, llvm::function_ref<std::string()> what);
   std::string label(const OpSizes &op) const { return opLabel(op.op); }
 
-  const KernelSizes &sizes;
-  const KernelChoice &choice;
-  const KernelPlan &plan;
+  const KernelSizes *sizes = nullptr; ///< of the kernel at hand
+  const KernelChoice *choice = nullptr;
+  KernelPlan plan;
   const Machine &machine;
   int64_t length;
   bool describe;
-  KernelCost cost;
+  LaunchCost cost;
   double ringUs = 0;     ///< in which the memory fills all rings
+  double aheadUs = 0;    ///< in which it fetches what goes to the L2 at the start
   double idle = 0;       ///< since the producer could last run ahead, without consumers that take tiles
   double lastStream = 0; ///< time of the last stream
+  double streamed = 0;   ///< of all streams since all CTAs were last at one place
+  int64_t slotBytes = 0; ///< of a ring tile
   double now = 0;
   int64_t clusters = 1, ctas = 1; ///< that run at a time in this round
   double perSm = 1;               ///< CTAs of an SM that has some
@@ -136,15 +142,10 @@ private:
 };
 } // namespace
 
-Walk::Walk(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine, int64_t length,
-           bool describe)
-    : sizes(sizes), choice(choice), plan(choice.kernel), machine(machine), length(length),
-      describe(describe) {
-  cost.items = itemsOf(sizes.getShape(), plan);
-  cost.clusters = std::min(cost.items, std::max<int64_t>(1, machine.resident(plan.part, plan.ctasPerSm)));
-  if (plan.clusters)
-    cost.clusters = std::min(cost.clusters, plan.clusters);
-  cost.rounds = llvm::divideCeil(cost.items, cost.clusters);
+int64_t cfc::clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine) {
+  int64_t fit = std::max<int64_t>(1, machine.resident(plan.part, plan.ctasPerSm));
+  int64_t clusters = std::min(itemsOf(shape, plan), fit);
+  return plan.clusters > 0 ? std::min(clusters, plan.clusters) : clusters;
 }
 
 void Walk::add(Phase::Kind kind, double us, llvm::function_ref<std::string()> what) {
@@ -172,12 +173,15 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
   double share = std::max(1.0, machine.setShare * active * busiest);
   double consumer = s.tileNs * share * 1e-3;
   int64_t stages = std::max<int64_t>(1, plan.ringStages / setsOf(plan));
+  int64_t inFlight = plan.inFlight > 0 ? std::max<int64_t>(1, plan.inFlight / setsOf(plan)) : stages;
   StreamLimits now;
-  now.memory = part * s.gridBytes / s.bandwidth * 1e6;
+  // More copies at a time than keep the memory busy slow it down.
+  double excess = double(ctas) * inFlight * active * slotBytes / machine.airBytes - 1;
+  now.memory = part * s.gridBytes / s.bandwidth * 1e6 * (1 + machine.crowd * std::clamp(excess, 0.0, 2.0));
   now.sm = part * s.bytes * perSm / machine.smBandwidth * 1e6;
   now.copies = part * s.bytes / s.copyBytes * perSm * machine.copyNs * 1e-3;
   now.consumers = tiles * consumer;
-  now.ring = tiles * (machine.memoryUs + consumer) / stages;
+  now.ring = tiles * std::max((machine.memoryUs + consumer) / stages, machine.memoryUs / inFlight);
   all.memory += now.memory, all.sm += now.sm, all.copies += now.copies;
   all.consumers += now.consumers, all.ring += now.ring;
   double early = std::min(hidden, now.memory), late = 1 - early / now.memory;
@@ -191,7 +195,7 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
 void Walk::stream(Stream &s, llvm::function_ref<std::string()> what) {
   llvm::sort(s.sets);
   StreamLimits limits;
-  double hidden = std::min({idle, ringUs, s.gridBytes / s.bandwidth * 1e6}), left = hidden, us = 0;
+  double hidden = std::min({idle, ringUs + aheadUs, s.gridBytes / s.bandwidth * 1e6}), left = hidden, us = 0;
   // Sets with fewer tiles stop early; the others then have a part of the ring alone.
   for (size_t i = 0; i < s.sets.size(); ++i)
     if (int64_t tiles = s.sets[i] - (i ? s.sets[i - 1] : 0); tiles > 0)
@@ -209,8 +213,9 @@ void Walk::stream(Stream &s, llvm::function_ref<std::string()> what) {
     phase.loadStart = phase.start - hidden;
     phase.limits = limits;
   }
-  idle = 0;
+  idle = aheadUs = 0;
   lastStream = us;
+  streamed += us;
 }
 
 /// Tiles of each set where `rows` rows of `columns` columns are dealt to them, 64 rows at a time.
@@ -222,7 +227,7 @@ static void dealTiles(Stream &s, const KernelPlan &plan, int64_t rows, int64_t c
 }
 
 void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
-  LinearSize size = sizes.linear(plan, op, opPlan.split);
+  LinearSize size = sizes->linear(plan, op, opPlan.split);
   bool byColumns = opPlan.split == Split::Columns;
   int64_t rows = byColumns ? size.rows : llvm::divideCeil(size.rows, plan.part);
   int64_t columns = byColumns ? llvm::divideCeil(size.columns, plan.part) : size.columns;
@@ -232,7 +237,7 @@ void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
   dealTiles(s, plan, rows, columns);
   bool packed = plan.weights == Layout::Packed && op.packable;
   s.bandwidth = packed ? machine.bandwidth : machine.boxBandwidth;
-  s.copyBytes = sizes.copyBytes(plan, op, opPlan);
+  s.copyBytes = sizes->copyBytes(plan, op, opPlan);
   double width = std::min(plan.tileColumns, columns);
   s.tileNs = machine.tileNs + machine.blockNs * width / 16;
   if (op.finishes) // partial sums are left after each row of tiles
@@ -279,16 +284,23 @@ void Walk::launch() {
   idle = waits ? 0 : std::max(0.0, idle - 0.7 * machine.launchUs);
 }
 
+/// A kernel that started early has filled its rings before: only what goes to the L2 comes in now.
 void Walk::norm(const OpSizes &op) {
   double us = machine.normUs + machine.normColumnNs * 1e-3 * op.columns * kSetWarps / plan.warps;
   double before = idle;
   add(Phase::Norm, us, [&] { return label(op); });
-  if (plan.pdl == 1)
-    idle = before;
+  if (plan.pdl == 1 && cost.kernels.size() == 1)
+    idle = before + std::min(us + machine.memoryUs, aheadUs);
+}
+
+void Walk::gridSync() {
+  double us = machine.gridSyncUs + machine.loadUs + machine.skew * streamed;
+  add(Phase::Exchange, us, [] { return std::string("all CTAs wait for each other"); });
+  streamed = 0;
 }
 
 void Walk::exchange(const OpSizes &op, const OpPlan &opPlan) {
-  Exchanged what = exchangeOf(sizes, plan, op, opPlan);
+  Exchanged what = exchangeOf(*sizes, plan, op, opPlan);
   if (what.algorithm == Exchange::Unset)
     return;
   double us = ::exchangeUs(machine, plan, what) + machine.skew * lastStream;
@@ -298,12 +310,12 @@ void Walk::exchange(const OpSizes &op, const OpPlan &opPlan) {
 }
 
 void Walk::finish() {
-  for (auto [op, opPlan] : llvm::zip_equal(sizes.getOps(), choice.ops)) {
+  for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
     if (!op.finishes)
       continue;
     double sums = 0;
     for (int64_t width : op.widths)
-      sums += double(width) * cost.items;
+      sums += double(width) * cost.kernels.back().items;
     bool atomic = opPlan.finish == Exchange::Atomic;
     // Ordered: the last CTAs read all partial sums.
     double us = atomic ? sums / machine.atomicRate * 1e6 : 4 * sums / machine.bandwidth * 1e6;
@@ -321,9 +333,9 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   busiest = 1;
   while (busiest < plan.ctasPerSm && clusters > machine.resident(plan.part, busiest))
     ++busiest;
-  ringUs = double(ctas) * plan.ringStages * sizes.slotBytes(choice) / machine.bandwidth * 1e6;
+  ringUs = double(ctas) * plan.ringStages * slotBytes / machine.bandwidth * 1e6;
   double start = now;
-  for (auto [op, opPlan] : llvm::zip_equal(sizes.getOps(), choice.ops)) {
+  for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
     if (op.kind == OpSizes::Linear)
       linear(op, opPlan);
     else if (op.kind == OpSizes::Attention)
@@ -335,20 +347,33 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   repeats = 1;
 }
 
-KernelCost Walk::run() {
-  launch();
-  for (const OpSizes &op : sizes.getOps())
+void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
+  sizes = &ofKernel, choice = &chosen, plan = chosen.kernel;
+  ItemRounds &deal = cost.kernels.emplace_back();
+  deal.items = itemsOf(sizes->getShape(), plan);
+  deal.clusters = clustersOf(sizes->getShape(), plan, machine);
+  deal.rounds = llvm::divideCeil(deal.items, deal.clusters);
+  int64_t clusters = deal.clusters, items = deal.items;
+  slotBytes = sizes->slotBytes(chosen);
+  if (cost.kernels.size() == 1 && plan.prefetch > 0)
+    aheadUs = double(clusters) * plan.part * plan.prefetch * slotBytes / machine.bandwidth * 1e6;
+  for (const OpSizes &op : sizes->getOps())
     if (op.kind == OpSizes::Norm)
       norm(op);
-  round(cost.clusters, cost.items / cost.clusters);
-  if (int64_t rest = cost.items % cost.clusters)
+  round(clusters, items / clusters);
+  if (int64_t rest = items % clusters)
     round(rest, 1);
   finish();
-  cost.us = now;
-  return std::move(cost);
 }
 
-KernelCost cfc::predict(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine,
-                        int64_t length, bool describe) {
-  return Walk(sizes, choice, machine, length, describe).run();
+LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
+                        const Machine &machine, int64_t length, bool describe) {
+  Walk walk(choices.front().kernel, machine, length, describe);
+  walk.launch();
+  for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
+    if (i)
+      walk.gridSync();
+    walk.kernel(*ofKernel, choice);
+  }
+  return walk.finished();
 }

@@ -31,18 +31,26 @@ struct Phase {
 };
 llvm::StringRef stringify(Phase::Kind kind);
 
-struct KernelCost {
+/// How a kernel's items are dealt.
+struct ItemRounds {
   int64_t items = 1;    ///< that clusters take
   int64_t clusters = 1; ///< that run at a time
   int64_t rounds = 1;   ///< in which they take the items
+};
+
+struct LaunchCost {
+  llvm::SmallVector<ItemRounds, 1> kernels; ///< of the launch
   double bytes = 0, us = 0;
   std::vector<Phase> phases;
 };
 
-/// Predicted time of one launch in a chain of like kernels, for a cache of `length` tokens. Phases are listed
-/// only if `describe`: plans are weighed by the thousand.
-KernelCost predict(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine,
-                   int64_t length, bool describe = false);
+/// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for a cache of
+/// `length` tokens. Phases are listed only if `describe`: plans are weighed by the thousand.
+LaunchCost predict(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
+                   const Machine &machine, int64_t length, bool describe = false);
+
+/// Clusters of a kernel that run at a time.
+int64_t clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine);
 
 /// Microseconds of an operation's exchange over the cluster; 0 if it has none.
 double exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,

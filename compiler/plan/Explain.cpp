@@ -22,7 +22,15 @@ namespace {
 /// The kernels of a plan.
 struct PlannedKernels {
   std::vector<KernelShape> shapes;
+  std::vector<KernelSizes> sizes; ///< of `shapes`
   std::vector<KernelChoice> choices;
+
+  LaunchCost predict(LaunchRange launch, const Machine &machine, int64_t length, bool describe) const {
+    SmallVector<const KernelSizes *> of;
+    for (size_t k = launch.first; k < launch.end; ++k)
+      of.push_back(&sizes[k]);
+    return cfc::predict(of, ArrayRef(choices).slice(launch.first, launch.size()), machine, length, describe);
+  }
 
   static std::optional<PlannedKernels> of(attn::GraphOp graph, const Plan &plan) {
     SmallVector<int64_t> kernels;
@@ -50,6 +58,8 @@ struct PlannedKernels {
       for (Operation *op : shape.getOps())
         choice.ops.push_back(planOf(plan, op));
     }
+    for (const KernelShape &shape : result.shapes)
+      result.sizes.emplace_back(shape);
     return result;
   }
 };
@@ -71,14 +81,18 @@ std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &pla
   result.planHash = plan.shortHash();
   result.machine = machine;
   result.length = length;
-  for (auto [i, shape, choice] : llvm::enumerate(planned->shapes, planned->choices)) {
-    KernelSizes sizes(shape);
+  for (auto [i, launch] : llvm::enumerate(plan.launches())) {
     ExplainedKernel &kernel = result.kernels.emplace_back();
-    kernel.plan = choice.kernel;
-    kernel.cost = predict(sizes, choice, machine, length, /*describe=*/true);
-    kernel.itemName = itemName(shape);
-    kernel.sharedBytes = i < exact.size() ? exact[i] : sizes.estimateShared(choice);
-    kernel.slotBytes = sizes.slotBytes(choice);
+    kernel.plan = planned->choices[launch.first].kernel;
+    kernel.cost = planned->predict(launch, machine, length, /*describe=*/true);
+    for (size_t k = launch.first; k < launch.end; ++k) {
+      const KernelSizes &sizes = planned->sizes[k];
+      kernel.itemNames.push_back(itemName(sizes.getShape()));
+      kernel.sharedBytes = std::max(kernel.sharedBytes, sizes.estimateShared(planned->choices[k]));
+      kernel.slotBytes = std::max(kernel.slotBytes, sizes.slotBytes(planned->choices[k]));
+    }
+    if (i < exact.size())
+      kernel.sharedBytes = exact[i];
   }
   return result;
 }
@@ -89,8 +103,8 @@ std::optional<double> cfc::predictPlan(attn::GraphOp graph, const Plan &plan, co
   if (!planned)
     return std::nullopt;
   double us = 0;
-  for (auto [shape, choice] : llvm::zip_equal(planned->shapes, planned->choices))
-    us += predict(KernelSizes(shape), choice, machine, length).us;
+  for (LaunchRange launch : plan.launches())
+    us += planned->predict(launch, machine, length, /*describe=*/false).us;
   return us;
 }
 
@@ -113,15 +127,22 @@ static std::string counted(int64_t n, StringRef what) {
 static void kernelText(llvm::raw_ostream &out, const ExplainedKernel &kernel, size_t index,
                        const Machine &machine) {
   const KernelPlan &k = kernel.plan;
-  const KernelCost &cost = kernel.cost;
-  out << llvm::formatv("kernel {0}: {1} on clusters of {2}, {3} + 1 warps each, {4} a SM{5}\n", index,
-                       counted(cost.items, kernel.itemName), counted(k.part, "CTA"), k.warps, k.ctasPerSm,
+  const LaunchCost &cost = kernel.cost;
+  std::string items;
+  for (auto [rounds, name] : llvm::zip_equal(cost.kernels, kernel.itemNames))
+    items += (items.empty() ? "" : ", then ") + counted(rounds.items, name);
+  out << llvm::formatv("kernel {0}: {1} on clusters of {2}, {3} + 1 warps each, {4} a SM{5}\n", index, items,
+                       counted(k.part, "CTA"), k.warps, k.ctasPerSm,
                        k.pdl == 1 ? ", started while the kernel before ends" : "");
-  out << llvm::formatv("  {0} of {1} clusters run at a time: {2}\n", cost.clusters, cost.items,
-                       counted(cost.rounds, "round"));
-  out << llvm::formatv("  {0} bytes of shared memory a CTA of {1}; a ring of {2} tiles of {3} x {4}\n",
+  for (const ItemRounds &rounds : cost.kernels)
+    out << llvm::formatv("  {0} of {1} clusters run at a time: {2}\n", rounds.clusters, rounds.items,
+                         counted(rounds.rounds, "round"));
+  std::string pace = k.inFlight > 0 ? llvm::formatv(", {0} in the air", k.inFlight).str() : std::string();
+  if (k.prefetch > 0)
+    pace += llvm::formatv(", {0} more to the L2 at the start", k.prefetch);
+  out << llvm::formatv("  {0} bytes of shared memory a CTA of {1}; a ring of {2} tiles of {3} x {4}{5}\n",
                        kernel.sharedBytes, machine.sharedLimit(k.ctasPerSm), k.ringStages, kSetRows,
-                       k.tileColumns);
+                       k.tileColumns, pace);
   out << "     start      time       bytes  phase\n";
   for (const Phase &phase : cost.phases) {
     out << llvm::formatv("  {0,8:F2}  {1,8:F2}  {2,10}  {3}", phase.start, phase.us,
@@ -182,16 +203,29 @@ static void phaseJson(llvm::json::OStream &out, const Phase &phase) {
 static void kernelJson(llvm::json::OStream &out, const ExplainedKernel &kernel) {
   const KernelPlan &k = kernel.plan;
   out.object([&] {
-    out.attribute("items", kernel.cost.items);
-    out.attribute("item", kernel.itemName);
-    out.attribute("clusters", kernel.cost.clusters);
-    out.attribute("rounds", kernel.cost.rounds);
+    const ItemRounds &first = kernel.cost.kernels.front();
+    out.attribute("items", first.items);
+    out.attribute("item", kernel.itemNames.front());
+    out.attribute("clusters", first.clusters);
+    out.attribute("rounds", first.rounds);
+    if (kernel.itemNames.size() > 1)
+      out.attributeArray("joined", [&] {
+        for (auto [rounds, name] : llvm::drop_begin(llvm::zip_equal(kernel.cost.kernels, kernel.itemNames)))
+          out.object([&, &rounds = rounds, &name = name] {
+            out.attribute("items", rounds.items);
+            out.attribute("item", name);
+            out.attribute("clusters", rounds.clusters);
+            out.attribute("rounds", rounds.rounds);
+          });
+      });
     out.attribute("part", k.part);
     out.attribute("warps", k.warps);
     out.attribute("ctas_per_sm", k.ctasPerSm);
     out.attribute("pdl", k.pdl == 1);
     out.attribute("ring_stages", k.ringStages);
     out.attribute("ring_tile_bytes", kernel.slotBytes);
+    out.attribute("in_flight", std::max<int64_t>(0, k.inFlight));
+    out.attribute("prefetch", std::max<int64_t>(0, k.prefetch));
     out.attribute("shared_bytes", kernel.sharedBytes);
     out.attribute("bytes", kernel.cost.bytes);
     out.attribute("us", rounded(kernel.cost.us));

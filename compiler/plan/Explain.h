@@ -5,12 +5,13 @@
 
 namespace cfc {
 
+/// A launch: a kernel and those joined to it.
 struct ExplainedKernel {
-  KernelPlan plan;
-  KernelCost cost;
-  std::string itemName;    ///< "head", "block of rows", or "item" where there is one
-  int64_t sharedBytes = 0; ///< of a CTA
-  int64_t slotBytes = 0;   ///< of a ring tile
+  KernelPlan plan; ///< what they share
+  LaunchCost cost;
+  std::vector<std::string> itemNames; ///< of each: "head", "block of rows", or "item" where there is one
+  int64_t sharedBytes = 0;            ///< of a CTA
+  int64_t slotBytes = 0;              ///< of a ring tile
 };
 
 struct Explanation {

@@ -119,7 +119,8 @@ void Timeline::kernel(const ExplainedKernel &kernel, size_t index, double top) {
   label(kLeft, top + 12,
         llvm::formatv(
             "kernel {0}: {1} clusters at a time of {2} CTAs, {3} + 1 warps, {4} CTAs a SM; round 1 of {5}",
-            index, kernel.cost.clusters, k.part, k.warps, k.ctasPerSm, kernel.cost.rounds));
+            index, kernel.cost.kernels.front().clusters, k.part, k.warps, k.ctasPerSm,
+            kernel.cost.kernels.front().rounds));
   double producer = top + 20, consumers = producer + kLane, exchanges = consumers + kLane;
   label(kLeft - 8, producer + 15, "producer", "end");
   label(kLeft - 8, consumers + 15, "consumers", "end");

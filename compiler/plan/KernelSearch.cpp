@@ -1,7 +1,8 @@
-//===- KernelSearch.cpp - The legal choices for one kernel ------------------===//
+//===- KernelSearch.cpp - The legal choices for one launch ------------------===//
 #include "compiler/plan/KernelSearch.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace cfc;
@@ -10,13 +11,16 @@ using namespace cfc::attn;
 /// Random plans are drawn from at most this many kernel choices, each with choices for its operations.
 static constexpr size_t kDraws = 64;
 
-KernelSearch::KernelSearch(const KernelShape &shape, size_t index, const Machine &machine,
+KernelSearch::KernelSearch(ArrayRef<KernelShape> shapes, size_t first, const Machine &machine,
                            const PlanOptions &options)
-    : shape(&shape), sizes(shape), index(index), machine(&machine), options(&options) {
-  if (options.given && index < options.given->kernels.size())
-    given = options.given->kernels[index];
-  for (Operation *op : shape.getOps())
-    givenOps.push_back(options.given ? options.given->find(opLabel(op)) : nullptr);
+    : machine(&machine), options(&options) {
+  for (auto [i, shape] : llvm::enumerate(shapes)) {
+    Member &member = members.emplace_back(Member{KernelSizes(shape), first + i, {}, {}, {}, {}});
+    if (options.given && member.index < options.given->kernels.size())
+      member.given = options.given->kernels[member.index];
+    for (Operation *op : shape.getOps())
+      member.givenOps.push_back(options.given ? options.given->find(opLabel(op)) : nullptr);
+  }
 }
 
 //===-- What can be chosen --------------------------------------------------===//
@@ -25,12 +29,67 @@ static SmallVector<int64_t> only(int64_t given, ArrayRef<int64_t> all) {
   return given ? SmallVector<int64_t>{given} : SmallVector<int64_t>(all);
 }
 
+/// Kernels of a launch run in the same CTAs.
+bool KernelSearch::mergeGiven(Refusal &refusal) {
+  struct Shared {
+    StringRef name;
+    int64_t KernelPlan::*key;
+    int64_t unset;
+  };
+  static const Shared keys[] = {{"part", &KernelPlan::part, 0},
+                                {"warps", &KernelPlan::warps, 0},
+                                {"ctas_per_sm", &KernelPlan::ctasPerSm, 0},
+                                {"ring_stages", &KernelPlan::ringStages, 0},
+                                {"tile_columns", &KernelPlan::tileColumns, 0},
+                                {"clusters", &KernelPlan::clusters, 0},
+                                {"in_flight", &KernelPlan::inFlight, -1},
+                                {"prefetch", &KernelPlan::prefetch, -1},
+                                {"pdl", &KernelPlan::pdl, -1}};
+  given = KernelPlan();
+  for (const Member &member : members) {
+    for (const Shared &s : keys) {
+      int64_t here = member.given.*s.key, &all = given.*s.key;
+      if (here != s.unset && all != s.unset && here != all) {
+        refusal.add(
+            Refusal::Names,
+            llvm::formatv("kernel {0} has {1} = {2}, but is joined to kernel {3}, which has {1} = {4}",
+                          member.index, s.name, here, index(), all));
+        return false;
+      }
+      all = here != s.unset ? here : all;
+    }
+    Layout weights = member.given.weights;
+    if (weights != Layout::Unset && given.weights != Layout::Unset && weights != given.weights) {
+      refusal.add(Refusal::Names, llvm::formatv("kernel {0} has weights = {1}, but is joined to kernel {2}",
+                                                member.index, stringify(weights), index()));
+      return false;
+    }
+    given.weights = weights != Layout::Unset ? weights : given.weights;
+  }
+  return true;
+}
+
+void KernelSearch::findRows(Member &member) const {
+  const KernelShape &shape = member.shape();
+  member.rows = {0};
+  if (shape.getHeads() || !shape.hasItems())
+    return;
+  member.rows.clear();
+  for (int64_t n = shape.getGranule(); n <= 16 * shape.getGranule(); n *= 2)
+    member.rows.push_back(n);
+  member.rows = only(member.given.rowsPerItem, member.rows);
+}
+
 bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
-  bool streams = llvm::any_of(sizes.getOps(), [](const OpSizes &op) {
+  auto isStream = [](const OpSizes &op) {
     return op.kind == OpSizes::Linear || op.kind == OpSizes::Attention;
-  });
+  };
+  bool streams =
+      llvm::any_of(members, [&](const Member &m) { return llvm::any_of(m.sizes.getOps(), isStream); });
+  bool items = llvm::any_of(members, [](const Member &m) { return m.shape().hasItems(); });
+  int64_t heads = members.front().shape().getHeads();
   using List = ArrayRef<int64_t>;
-  domain.parts = only(given.part, shape->hasItems() ? List{1, 2, 4, 8, 16} : List{1});
+  domain.parts = only(given.part, items ? List{1, 2, 4, 8, 16} : List{1});
   domain.warps = only(given.warps, {4, 8, 16});
   // How many clusters fit at three CTAs an SM is assumed, not measured, and such plans took up to 17 % more
   // than predicted: they are drawn and can be given, but not chosen.
@@ -39,30 +98,30 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
   domain.stages = only(given.ringStages, streams ? List{2, 3, 4, 5, 6, 8, 10, 12, 16} : List{4});
   domain.columns = only(given.tileColumns, streams ? List{64, 128, 256, 512, 1024} : List{128});
-  if (shape->getHeads() || !shape->hasItems()) {
-    domain.rows = {0};
-  } else {
-    SmallVector<int64_t> rows;
-    for (int64_t n = shape->getGranule(); n <= 16 * shape->getGranule(); n *= 2)
-      rows.push_back(n);
-    domain.rows = only(given.rowsPerItem, rows);
-  }
+  for (Member &member : members)
+    findRows(member);
   // What a given plan does not limit has no limit; else it may be half of the heads at a time.
   domain.clusters = {given.clusters};
-  if (!(given == KernelPlan()) || shape->getHeads() < 2)
-    return checkNames(refusal) && checkValues(domain, refusal);
-  domain.clusters.push_back(llvm::divideCeil(shape->getHeads(), 2));
-  return checkNames(refusal) && checkValues(domain, refusal);
+  if (given == KernelPlan() && heads >= 2 && members.size() == 1)
+    domain.clusters.push_back(llvm::divideCeil(heads, 2));
+  return llvm::all_of(members, [&](const Member &m) { return checkNames(m, refusal); }) &&
+         checkValues(domain, refusal);
 }
 
 /// Choices that are given but do not arise.
-bool KernelSearch::checkNames(Refusal &refusal) {
-  if (given.rowsPerItem && (shape->getHeads() || !shape->hasItems())) {
+bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
+  const KernelShape &shape = member.shape();
+  const KernelSizes &sizes = member.sizes;
+  if (member.given.rowsPerItem && (shape.getHeads() || !shape.hasItems())) {
     refusal.add(Refusal::Names, llvm::formatv("kernel {0} has no choice 'rows_per_item'; its items are {1}",
-                                              index, shape->getHeads() ? "heads" : "none"));
+                                              member.index, shape.getHeads() ? "heads" : "none"));
     return false;
   }
-  for (auto [op, plan] : llvm::zip_equal(sizes.getOps(), givenOps)) {
+  if (member.index == 0 && member.given.joined == 1) {
+    refusal.add(Refusal::Names, "kernel 0 has joined = 1; no kernel is before it");
+    return false;
+  }
+  for (auto [op, plan] : llvm::zip_equal(sizes.getOps(), member.givenOps)) {
     if (!plan)
       continue;
     Split split = plan->split != Split::Unset ? plan->split : Split::Rows;
@@ -87,7 +146,7 @@ bool KernelSearch::checkNames(Refusal &refusal) {
 bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
   auto refuse = [&](StringRef key, int64_t value, const Twine &possible) {
     refusal.add(Refusal::Values,
-                llvm::formatv("kernel {0} has {1} = {2}; {3}", index, key, value, possible.str()));
+                llvm::formatv("kernel {0} has {1} = {2}; {3}", index(), key, value, possible.str()));
     return false;
   };
   if (int64_t n = domain.parts[0]; !llvm::isPowerOf2_64(n) || n > 16)
@@ -100,13 +159,20 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("tile_columns", n, "multiples of 16 up to 4096 are possible");
   if (int64_t n = domain.pdl[0]; n > 1)
     return refuse("pdl", n, "0 and 1 are possible");
-  if (int64_t n = domain.rows[0]; n % shape->getGranule())
-    return refuse("rows_per_item", n, "multiples of " + Twine(shape->getGranule()) + " are possible");
-  return checkAtomic(refusal);
+  if (given.inFlight > 64)
+    return refuse("in_flight", given.inFlight, "0 (all) to 64 are possible");
+  if (given.prefetch > 64)
+    return refuse("prefetch", given.prefetch, "0 to 64 are possible");
+  for (const Member &member : members) {
+    int64_t granule = member.shape().getGranule();
+    if (int64_t n = member.rows[0]; n % granule)
+      return refuse("rows_per_item", n, "multiples of " + Twine(granule) + " are possible");
+  }
+  return llvm::all_of(members, [&](const Member &m) { return checkAtomic(m, refusal); });
 }
 
-bool KernelSearch::checkAtomic(Refusal &refusal) {
-  for (const OpPlan *plan : givenOps)
+bool KernelSearch::checkAtomic(const Member &member, Refusal &refusal) {
+  for (const OpPlan *plan : member.givenOps)
     if (plan && plan->finish == Exchange::Atomic && options->deterministic) {
       refusal.add(Refusal::Values, plan->label +
                                        " has finish = atomic, whose bits differ from run to run; ordered is "
@@ -118,8 +184,9 @@ bool KernelSearch::checkAtomic(Refusal &refusal) {
 
 //===-- Choices of operations -----------------------------------------------===//
 
-SmallVector<Split> KernelSearch::splitsOf(const OpSizes &op, const OpPlan *fixed) const {
-  if (!sizes.hasSplit(op))
+SmallVector<Split> KernelSearch::splitsOf(const OpSizes &op, const OpPlan *fixed,
+                                          const Member &member) const {
+  if (!member.sizes.hasSplit(op))
     return {Split::Unset};
   if (fixed && fixed->split != Split::Unset)
     return {fixed->split};
@@ -143,10 +210,11 @@ static SmallVector<Exchange> algorithms(bool arises, Exchange given, bool ofSums
 
 /// Lists an operation's choices; `why` is the reason against the first that is not legal.
 void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpSizes &op,
-                              std::string &why) const {
-  const OpPlan *fixed = givenOps[&op - sizes.getOps().begin()];
+                              const Member &member, std::string &why) const {
+  const KernelSizes &sizes = member.sizes;
+  const OpPlan *fixed = member.givenOps[&op - sizes.getOps().begin()];
   OpPlan plan;
-  plan.kernel = index;
+  plan.kernel = member.index;
   SmallVector<Exchange> finishes = {Exchange::Unset};
   if (sizes.hasFinish(op))
     finishes = {Exchange::Ordered, Exchange::Atomic};
@@ -155,7 +223,7 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
   if (fixed && fixed->finish != Exchange::Unset)
     finishes = {fixed->finish};
   auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
-  for (Split split : splitsOf(op, fixed))
+  for (Split split : splitsOf(op, fixed, member))
     for (Exchange finish : finishes) {
       size_t first = to.all.size();
       for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpPlan::gather)))
@@ -168,12 +236,14 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
           if (against.empty())
             to.all.push_back(plan);
         }
-      addBest(to, kernel, op, first);
+      addBest(to, kernel, op, member, first);
     }
 }
 
 /// Of the choices from `first` on those than which none is both quicker and smaller.
-void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSizes &op, size_t first) const {
+void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSizes &op, const Member &member,
+                           size_t first) const {
+  const KernelSizes &sizes = member.sizes;
   struct Option {
     double us;
     int64_t bytes;
@@ -192,14 +262,15 @@ void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSize
     }
 }
 
-const std::vector<OpOptions> *KernelSearch::optionsOf(const KernelPlan &kernel, Refusal &refusal) {
-  auto [found, isNew] = known.try_emplace({kernel.part, kernel.rowsPerItem});
+const std::vector<OpOptions> *KernelSearch::optionsOf(Member &member, const KernelPlan &kernel,
+                                                      Refusal &refusal) {
+  auto [found, isNew] = member.known.try_emplace({kernel.part, kernel.rowsPerItem});
   std::vector<OpOptions> &list = found->second;
-  for (const OpSizes &op : sizes.getOps()) {
+  for (const OpSizes &op : member.sizes.getOps()) {
     if (!isNew)
       break;
     std::string why;
-    addOptions(list.emplace_back(), kernel, op, why);
+    addOptions(list.emplace_back(), kernel, op, member, why);
     if (!list.back().all.empty())
       continue;
     refusal.add(Refusal::Splits, why);
@@ -215,7 +286,7 @@ bool KernelSearch::checkResidency(const KernelPlan &kernel, Refusal &refusal) co
     refusal.add(Refusal::Cluster,
                 llvm::formatv("kernel {0} needs clusters of part = {1} CTAs at ctas_per_sm = {2}; none is "
                               "resident on {3}{4}, smaller ones are",
-                              index, kernel.part, kernel.ctasPerSm, machine->name, limit));
+                              index(), kernel.part, kernel.ctasPerSm, machine->name, limit));
     return false;
   }
   constexpr int64_t kLeastRegisters = 96; // a thread with fewer would spill
@@ -224,7 +295,7 @@ bool KernelSearch::checkResidency(const KernelPlan &kernel, Refusal &refusal) co
   refusal.add(
       Refusal::Cluster,
       llvm::formatv("kernel {0} has warps = {1} at ctas_per_sm = {2}: fewer than {3} registers a thread",
-                    index, kernel.warps, kernel.ctasPerSm, kLeastRegisters));
+                    index(), kernel.warps, kernel.ctasPerSm, kLeastRegisters));
   return false;
 }
 
@@ -237,13 +308,51 @@ bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
       Refusal::Splits,
       llvm::formatv("kernel {0} has ring_stages = {1} with warps = {2}; multiples of {3} from {4} are "
                     "possible",
-                    index, kernel.ringStages, kernel.warps, sets, 2 * sets));
+                    index(), kernel.ringStages, kernel.warps, sets, 2 * sets));
   return false;
 }
 
-void KernelSearch::addCandidate(const KernelChoice &choice, Refusal &refusal) {
-  Candidate candidate{choice, predict(sizes, choice, *machine, options->length).us,
-                      sizes.estimateShared(choice)};
+/// How many copies are in the air, and how much is fetched ahead of the ring. Where a plan does not say: as
+/// many as keep the memory busy; and what fills the time until the first tile is consumed.
+void KernelSearch::choosePace(Choices &choices, Random *random) const {
+  int64_t slot = 0, clusters = 1;
+  for (auto [member, choice] : llvm::zip_equal(members, choices)) {
+    slot = std::max(slot, member.sizes.slotBytes(choice));
+    clusters = std::max(clusters, clustersOf(member.shape(), choice.kernel, *machine));
+  }
+  const KernelPlan &kernel = choices.front().kernel;
+  int64_t sets = setsOf(kernel), each = kernel.ringStages / sets;
+  double air = double(clusters) * kernel.part * slot * sets;
+  int64_t inFlight = slot ? std::max<int64_t>(2, std::llround(machine->airBytes / air)) : 0;
+  int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl == 1 ? 2 : 0;
+  if (random && random->below(2))
+    inFlight = 2 + random->below(each);
+  if (random && prefetch)
+    prefetch = random->below(4);
+  inFlight = inFlight < each ? inFlight * sets : 0;
+  for (KernelChoice &choice : choices) {
+    choice.kernel.inFlight = given.inFlight >= 0 ? given.inFlight : inFlight;
+    choice.kernel.prefetch = given.prefetch >= 0 ? given.prefetch : prefetch * sets;
+  }
+}
+
+int64_t KernelSearch::estimateShared(ArrayRef<KernelChoice> choices) const {
+  int64_t rest = 0, slot = 0;
+  for (auto [member, choice] : llvm::zip_equal(members, choices)) {
+    int64_t own = member.sizes.slotBytes(choice);
+    rest = std::max(rest, member.sizes.estimateShared(choice) - ringBytes(choice.kernel, own));
+    slot = std::max(slot, own);
+  }
+  return rest + ringBytes(choices.front().kernel, slot);
+}
+
+void KernelSearch::addCandidate(Choices choices, Random *random, Refusal &refusal) {
+  choosePace(choices, random);
+  SmallVector<const KernelSizes *> sizes;
+  for (const Member &member : members)
+    sizes.push_back(&member.sizes);
+  Candidate candidate{choices, predict(sizes, choices, *machine, options->length).us,
+                      estimateShared(choices)};
   // Estimates are off by a little: what they refuse by more than 1/4 is out of reach.
   if (fits(candidate, -candidate.shared / 4, refusal))
     candidates.push_back(std::move(candidate));
@@ -251,43 +360,91 @@ void KernelSearch::addCandidate(const KernelChoice &choice, Refusal &refusal) {
 
 /// The choices for all operations behind those that `choice` has. Of many linears only the quickest choice of
 /// each is taken but for the first few.
-void KernelSearch::addCombinations(KernelChoice &choice, ArrayRef<OpOptions> options, Refusal &refusal) {
+void KernelSearch::addCombinations(KernelChoice &choice, ArrayRef<OpOptions> options,
+                                   std::vector<KernelChoice> &to) const {
   constexpr size_t kFree = 6; // operations whose choices are combined, from the last one on
   size_t at = choice.ops.size();
   if (at == options.size())
-    return addCandidate(choice, refusal);
+    return to.push_back(choice);
   for (const OpPlan &plan : ArrayRef(options[at].best).take_front(at + kFree < options.size() ? 1 : 8)) {
     choice.ops.push_back(plan);
-    addCombinations(choice, options, refusal);
+    addCombinations(choice, options, to);
     choice.ops.pop_back();
   }
 }
 
-/// Lists a kernel's choice with its operations' choices: all that are worth weighing, or one that is drawn.
-void KernelSearch::addCandidates(const KernelPlan &kernel, Random *random, Refusal &refusal) {
+/// A kernel's choices with its operations' choices: all that are worth weighing, or one that is drawn.
+std::vector<KernelChoice> KernelSearch::choicesOf(Member &member, KernelPlan kernel, Random *random,
+                                                  Refusal &refusal) {
+  std::vector<KernelChoice> choices;
+  SmallVector<int64_t> rows(member.rows);
+  if (random)
+    rows = {rows[random->below(rows.size())]};
+  for (int64_t n : rows) {
+    kernel.rowsPerItem = n;
+    kernel.joined = member.index ? member.index != index() : -1;
+    const std::vector<OpOptions> *ops = optionsOf(member, kernel, refusal);
+    if (!ops)
+      continue;
+    KernelChoice choice{kernel, {}};
+    if (!random) {
+      addCombinations(choice, *ops, choices);
+      continue;
+    }
+    for (const OpOptions &op : *ops)
+      choice.ops.push_back(op.all[random->below(op.all.size())]);
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+/// Of the choices for one of several kernels the quickest, and that which takes least memory.
+void KernelSearch::keepBest(const Member &member, std::vector<KernelChoice> &choices) const {
+  const KernelSizes *sizes = &member.sizes;
+  auto by = [&](auto cost) {
+    return *llvm::min_element(choices, [&](const auto &a, const auto &b) { return cost(a) < cost(b); });
+  };
+  KernelChoice quickest =
+      by([&](const KernelChoice &c) { return predict(sizes, c, *machine, options->length).us; });
+  KernelChoice smallest = by([&](const KernelChoice &c) { return sizes->estimateShared(c); });
+  choices = {quickest};
+  if (sizes->estimateShared(smallest) < sizes->estimateShared(quickest))
+    choices.push_back(smallest);
+}
+
+/// Lists what the kernels of the launch can be with the choices that they share.
+void KernelSearch::addCandidates(KernelPlan kernel, Random *random, Refusal &refusal) {
   if (!checkResidency(kernel, refusal) || !checkRing(kernel, refusal))
     return;
-  const std::vector<OpOptions> *options = optionsOf(kernel, refusal);
-  if (!options)
-    return;
-  KernelChoice choice{kernel, {}};
-  if (!random)
-    return addCombinations(choice, *options, refusal);
-  for (const OpOptions &op : *options)
-    choice.ops.push_back(op.all[random->below(op.all.size())]);
-  addCandidate(choice, refusal);
+  std::vector<Choices> all = {{}};
+  for (Member &member : members) {
+    std::vector<KernelChoice> own = choicesOf(member, kernel, random, refusal);
+    if (own.empty())
+      return;
+    if (members.size() > 1 && !random)
+      keepBest(member, own);
+    std::vector<Choices> longer;
+    for (const Choices &choices : all)
+      for (const KernelChoice &choice : own) {
+        longer.push_back(choices);
+        longer.back().push_back(choice);
+      }
+    all = std::move(longer);
+  }
+  for (const Choices &choices : all)
+    addCandidate(choices, random, refusal);
 }
 
 //===-- The search ------------------------------------------------------------===//
 
 std::string KernelSearch::needs(int64_t bytes, int64_t ctasPerSm) const {
   return llvm::formatv(
-      "kernel {0} needs {1} bytes of shared memory a CTA; {2} are the limit with ctas_per_sm = {3}", index,
+      "kernel {0} needs {1} bytes of shared memory a CTA; {2} are the limit with ctas_per_sm = {3}", index(),
       bytes, machine->sharedLimit(ctasPerSm), ctasPerSm);
 }
 
 bool KernelSearch::fits(const Candidate &candidate, int64_t extra, Refusal &refusal) const {
-  int64_t ctas = candidate.choice.kernel.ctasPerSm;
+  int64_t ctas = candidate.choices.front().kernel.ctasPerSm;
   if (candidate.shared + extra <= machine->sharedLimit(ctas))
     return true;
   refusal.add(Refusal::Shared, needs(candidate.shared, ctas), candidate.shared);
@@ -296,51 +453,61 @@ bool KernelSearch::fits(const Candidate &candidate, int64_t extra, Refusal &refu
 
 bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
   Domain domain;
-  if (!findDomain(domain, refusal))
+  if (!mergeGiven(refusal) || !findDomain(domain, refusal))
     return false;
-  auto tryOne = [&](const KernelPlan &kernel) { addCandidates(kernel, random, refusal); };
+  auto tryOne = [&](int64_t part, int64_t warps, int64_t ctas, int64_t stages, int64_t columns,
+                    int64_t clusters, int64_t pdl) {
+    KernelPlan kernel;
+    kernel.part = part, kernel.warps = warps, kernel.ctasPerSm = ctas, kernel.ringStages = stages;
+    kernel.tileColumns = columns, kernel.clusters = clusters, kernel.pdl = pdl;
+    kernel.weights = domain.weights;
+    addCandidates(kernel, random, refusal);
+  };
   if (random) {
     auto draw = [&](ArrayRef<int64_t> from) { return from[random->below(from.size())]; };
-    for (size_t tries = 0; tries < 32 * kDraws && candidates.size() < kDraws; ++tries)
-      tryOne({draw(domain.parts), draw(domain.warps), draw(domain.ctas), draw(domain.stages),
-              draw(domain.columns), draw(domain.rows), draw(domain.clusters), draw(domain.pdl),
-              domain.weights});
+    for (size_t tries = 0; tries < 32 * kDraws && candidates.size() < kDraws; ++tries) {
+      int64_t part = draw(domain.parts), warps = draw(domain.warps), ctas = draw(domain.ctas);
+      int64_t stages = draw(domain.stages), columns = draw(domain.columns), clusters = draw(domain.clusters);
+      tryOne(part, warps, ctas, stages, columns, clusters, draw(domain.pdl));
+    }
     return !candidates.empty();
   }
   for (int64_t part : domain.parts)
     for (int64_t warps : domain.warps)
       for (int64_t ctas : domain.ctas)
-        for (int64_t rows : domain.rows)
-          for (int64_t columns : domain.columns)
-            for (int64_t stages : domain.stages)
-              for (int64_t clusters : domain.clusters)
-                for (int64_t pdl : domain.pdl)
-                  tryOne({part, warps, ctas, stages, columns, rows, clusters, pdl, domain.weights});
+        for (int64_t columns : domain.columns)
+          for (int64_t stages : domain.stages)
+            for (int64_t clusters : domain.clusters)
+              for (int64_t pdl : domain.pdl)
+                tryOne(part, warps, ctas, stages, columns, clusters, pdl);
   llvm::stable_sort(candidates, [](const Candidate &a, const Candidate &b) { return a.us < b.us; });
   return !candidates.empty();
 }
 
 /// What decides about shared memory beside the ring's stages, whose size is known.
-std::string KernelSearch::memoryKey(const KernelChoice &choice) {
-  const KernelPlan &k = choice.kernel;
+std::string KernelSearch::memoryKey(ArrayRef<KernelChoice> choices) {
   std::string key;
   llvm::raw_string_ostream out(key);
-  out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem;
-  for (const OpPlan &op : choice.ops)
-    out << " " << int(op.split) << int(op.gather) << int(op.reduce) << int(op.finish);
+  for (const KernelChoice &choice : choices) {
+    const KernelPlan &k = choice.kernel;
+    out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem;
+    for (const OpPlan &op : choice.ops)
+      out << " " << int(op.split) << int(op.gather) << int(op.reduce) << int(op.finish);
+    out << ";";
+  }
   return key;
 }
 
 void KernelSearch::reject(int64_t bytes, Refusal &refusal) {
   if (bytes >= 0) {
-    refusal.add(Refusal::Shared, needs(bytes, current().kernel.ctasPerSm), bytes);
+    refusal.add(Refusal::Shared, needs(bytes, current().front().kernel.ctasPerSm), bytes);
     lacking[memoryKey(current())] = bytes - candidates[at].shared;
   }
   // Others of a kind that was built once need not be built to know that they do not fit.
   auto failsAlike = [&] {
     auto known = lacking.find(memoryKey(current()));
     return known != lacking.end() &&
-           candidates[at].shared + known->second > machine->sharedLimit(current().kernel.ctasPerSm);
+           candidates[at].shared + known->second > machine->sharedLimit(current().front().kernel.ctasPerSm);
   };
   do
     ++at;

@@ -1,6 +1,7 @@
-//===- KernelSearch.h - The legal choices for one kernel --------------------===//
+//===- KernelSearch.h - The legal choices for one launch --------------------===//
 //
-// Private to the planner.
+// Private to the planner. A launch is a kernel, and those that are joined to it:
+// they share its choices but for the rows of their items.
 //
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -46,54 +47,74 @@ struct OpOptions {
 
 class KernelSearch {
 public:
-  KernelSearch(const KernelShape &shape, size_t index, const Machine &machine, const PlanOptions &options);
+  /// `shapes` are the launch's kernels, the first of which is kernel `first` of the plan.
+  KernelSearch(llvm::ArrayRef<KernelShape> shapes, size_t first, const Machine &machine,
+               const PlanOptions &options);
 
   /// Lists the legal choices, best first, or in an order drawn by `random`. False, with the reason, if there
   /// are none.
   bool enumerate(Random *random, Refusal &refusal);
   bool done() const { return at >= candidates.size(); }
-  const KernelChoice &current() const { return candidates[at].choice; }
+  /// The choices for each of the launch's kernels.
+  llvm::ArrayRef<KernelChoice> current() const { return candidates[at].choices; }
   double currentUs() const { return candidates[at].us; }
   /// The current choice takes `bytes` of shared memory when it is built (-1: it cannot be). Moves to the next
   /// that is not expected to fail alike.
   void reject(int64_t bytes, Refusal &refusal);
 
 private:
+  using Choices = llvm::SmallVector<KernelChoice, 1>;
   struct Candidate {
-    KernelChoice choice;
+    Choices choices;
     double us;
     int64_t shared; ///< estimate
   };
+  /// One of the launch's kernels.
+  struct Member {
+    KernelSizes sizes;
+    size_t index;                         ///< in the plan
+    KernelPlan given;                     ///< what a given plan says of it
+    std::vector<const OpPlan *> givenOps; ///< by operation; null where nothing is given
+    llvm::SmallVector<int64_t> rows;      ///< that an item may have
+    std::map<std::pair<int64_t, int64_t>, std::vector<OpOptions>> known; ///< by part and rows of an item
+    const KernelShape &shape() const { return sizes.getShape(); }
+  };
   struct Domain {
-    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, rows, clusters, pdl;
+    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, clusters, pdl;
     Layout weights = Layout::Native;
   };
+  bool mergeGiven(Refusal &refusal);
   bool findDomain(Domain &domain, Refusal &refusal);
-  bool checkNames(Refusal &refusal);
+  void findRows(Member &member) const;
+  bool checkNames(const Member &member, Refusal &refusal);
   bool checkValues(const Domain &domain, Refusal &refusal);
-  bool checkAtomic(Refusal &refusal);
+  bool checkAtomic(const Member &member, Refusal &refusal);
   bool checkResidency(const KernelPlan &kernel, Refusal &refusal) const;
   bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
-  llvm::SmallVector<Split> splitsOf(const OpSizes &op, const OpPlan *fixed) const;
-  void addOptions(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, std::string &why) const;
-  void addBest(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, size_t first) const;
+  void choosePace(Choices &choices, Random *random) const;
+  llvm::SmallVector<Split> splitsOf(const OpSizes &op, const OpPlan *fixed, const Member &member) const;
+  void addOptions(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, const Member &member,
+                  std::string &why) const;
+  void addBest(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, const Member &member,
+               size_t first) const;
   /// The choices of each operation; null, with the reason, if one has none.
-  const std::vector<OpOptions> *optionsOf(const KernelPlan &kernel, Refusal &refusal);
-  void addCandidates(const KernelPlan &kernel, Random *random, Refusal &refusal);
-  void addCandidate(const KernelChoice &choice, Refusal &refusal);
-  void addCombinations(KernelChoice &choice, llvm::ArrayRef<OpOptions> options, Refusal &refusal);
+  const std::vector<OpOptions> *optionsOf(Member &member, const KernelPlan &kernel, Refusal &refusal);
+  std::vector<KernelChoice> choicesOf(Member &member, KernelPlan kernel, Random *random, Refusal &refusal);
+  void keepBest(const Member &member, std::vector<KernelChoice> &choices) const;
+  void addCombinations(KernelChoice &choice, llvm::ArrayRef<OpOptions> options,
+                       std::vector<KernelChoice> &to) const;
+  void addCandidates(KernelPlan kernel, Random *random, Refusal &refusal);
+  void addCandidate(Choices choices, Random *random, Refusal &refusal);
+  int64_t estimateShared(llvm::ArrayRef<KernelChoice> choices) const;
   bool fits(const Candidate &candidate, int64_t extra, Refusal &refusal) const;
-  static std::string memoryKey(const KernelChoice &choice);
+  static std::string memoryKey(llvm::ArrayRef<KernelChoice> choices);
   std::string needs(int64_t bytes, int64_t ctasPerSm) const;
+  size_t index() const { return members.front().index; }
 
-  const KernelShape *shape;
-  KernelSizes sizes;
-  size_t index;
+  std::vector<Member> members;
   const Machine *machine;
   const PlanOptions *options;
-  KernelPlan given;
-  std::vector<const OpPlan *> givenOps; ///< by operation; null where nothing is given
-  std::map<std::pair<int64_t, int64_t>, std::vector<OpOptions>> known; ///< by part and rows of an item
+  KernelPlan given; ///< what given plans say of the kernels together
   std::vector<Candidate> candidates;
   size_t at = 0;
   /// By memoryKey: what estimates lacked of the true size.

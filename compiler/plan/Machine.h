@@ -18,12 +18,13 @@ struct Machine {
   int64_t smsLimit = 0; ///< use at most so many SMs; 0: all
   int64_t registersPerSm = 0, sharedBytes = 0, sharedBytesPerSm = 0, sharedReserved = 0;
   // Memory.
-  double bandwidth = 0, boxBandwidth = 0, smBandwidth = 0, memoryUs = 0, copyNs = 0, blend = 0;
+  double bandwidth = 0, boxBandwidth = 0, smBandwidth = 0, memoryUs = 0, airBytes = 0, crowd = 0, copyNs = 0,
+         blend = 0;
   // Consumers: a set is four warps that take ring tiles together.
   double tileNs = 0, blockNs = 0, sumTileNs = 0, segmentNs = 0, segmentBlockNs = 0, groupNs = 0, setShare = 0;
   // Around the streams.
-  double launchUs = 0, launchPdlUs = 0, pdlCrowded = 0, normUs = 0, normColumnNs = 0, elementsUs = 0,
-         attendNewUs = 0, finishUs = 0, atomicRate = 0;
+  double launchUs = 0, launchPdlUs = 0, pdlCrowded = 0, gridSyncUs = 0, normUs = 0, normColumnNs = 0,
+         elementsUs = 0, attendNewUs = 0, finishUs = 0, atomicRate = 0;
   // Exchanges in a cluster.
   double pushUs = 0, asyncUs = 0, bulkUs = 0, scatterUs = 0, roundUs = 0, peerUs = 0, peerBandwidth = 0,
          mergeBandwidth = 0, loadUs = 0, skew = 0;

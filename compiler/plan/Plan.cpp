@@ -51,6 +51,16 @@ const OpPlan *Plan::find(StringRef label) const {
   return nullptr;
 }
 
+std::vector<LaunchRange> Plan::launches() const {
+  std::vector<LaunchRange> all;
+  for (auto [i, kernel] : llvm::enumerate(kernels)) {
+    if (all.empty() || kernel.joined != 1)
+      all.push_back({i, i});
+    all.back().end = i + 1;
+  }
+  return all;
+}
+
 const OpPlan &cfc::planOf(const Plan &plan, Operation *op) {
   static const OpPlan none;
   const OpPlan *found = plan.find(opLabel(op));
@@ -86,13 +96,20 @@ std::string Plan::print() const {
     key("warps", k.warps);
     key("ctas_per_sm", k.ctasPerSm);
     key("ring_stages", k.ringStages);
+    auto set = [&](StringRef name, int64_t value) {
+      if (value >= 0)
+        out << separator << name << " = " << value, separator = ", ";
+    };
+    set("in_flight", k.inFlight);
+    set("prefetch", k.prefetch);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
     key("clusters", k.clusters);
-    if (k.pdl >= 0)
-      out << separator << "pdl = " << k.pdl, separator = ", ";
+    set("pdl", k.pdl);
     if (k.weights != Layout::Unset)
-      out << separator << "weights = " << stringify(k.weights);
+      out << separator << "weights = " << stringify(k.weights), separator = ", ";
+    if (i)
+      set("joined", k.joined);
     out << "\n";
   }
   for (const OpPlan &op : ops) {

@@ -9,6 +9,9 @@
 //   op attention(%o): kernel = 0, reduce = butterfly
 //   op linear(%y): kernel = 0, finish = ordered
 //
+// A kernel with `joined = 1` runs in the launch of the one before it, behind a
+// barrier of the whole grid.
+//
 // It is printed, edited, given back, stored, or drawn by seed. Keys that a given
 // plan leaves out are chosen by the planner.
 //
@@ -39,6 +42,9 @@ struct KernelPlan {
       0;            ///< that run at most at a time, taking several items each; 0: as many as there are items
   int64_t pdl = -1; ///< 1: starts while the kernel before it ends; -1: left to the planner
   Layout weights = Layout::Unset;
+  int64_t inFlight = -1; ///< ring tiles that are copied at a time at most; 0: all; -1: left to the planner
+  int64_t prefetch = -1; ///< tiles behind the ring that go to the L2 at the start; -1: left to the planner
+  int64_t joined = -1;   ///< 1: runs in the launch of the kernel before it; -1: left to the planner
   bool operator==(const KernelPlan &) const = default;
 };
 
@@ -53,6 +59,12 @@ struct OpPlan {
   bool operator==(const OpPlan &) const = default;
 };
 
+/// Kernels [first, end) of a plan that run in one launch.
+struct LaunchRange {
+  size_t first, end;
+  size_t size() const { return end - first; }
+};
+
 struct Plan {
   std::string graph; ///< name of the graph
   std::string hash;  ///< graphHash of the graph
@@ -61,6 +73,8 @@ struct Plan {
   bool operator==(const Plan &) const = default;
 
   const OpPlan *find(llvm::StringRef label) const;
+  /// Its kernels by launch.
+  std::vector<LaunchRange> launches() const;
   /// The plan's text.
   std::string print() const;
   /// 8 hex digits that differ between plans.

@@ -36,9 +36,9 @@ private:
   llvm::StringSet<> seen; ///< operations and kernels so far
 };
 
-constexpr StringRef kKernelKeys[] = {"part",        "warps",        "ctas_per_sm",
-                                     "ring_stages", "tile_columns", "rows_per_item",
-                                     "clusters",    "pdl",          "weights"};
+constexpr StringRef kKernelKeys[] = {"part",         "warps",         "ctas_per_sm", "ring_stages",
+                                     "tile_columns", "rows_per_item", "clusters",    "pdl",
+                                     "weights",      "joined",        "in_flight",   "prefetch"};
 constexpr StringRef kOpKeys[] = {"kernel", "split", "gather", "reduce", "finish"};
 
 } // namespace
@@ -140,8 +140,12 @@ bool PlanParser::kernelLine(Plan &plan, StringRef rest) {
       return unknown(key, "key", kKernelKeys);
     if (key == "weights")
       return word<Layout>(value, "layout", {Layout::Native, Layout::Packed}, k.weights);
-    if (key == "pdl")
-      return number(value, 0, k.pdl);
+    for (auto [name, field] : {std::pair<StringRef, int64_t *>{"pdl", &k.pdl},
+                               {"joined", &k.joined},
+                               {"in_flight", &k.inFlight},
+                               {"prefetch", &k.prefetch}})
+      if (key == name)
+        return number(value, 0, *field);
     return number(value, 1, *fields[known - kKernelKeys]);
   });
 }

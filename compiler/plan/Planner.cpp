@@ -1,10 +1,12 @@
 //===- Planner.cpp - Chooses a plan -----------------------------------------===//
 //
-// Kernels are planned one by one: their times add up. For each, the legal
-// combinations of the kernel's choices are enumerated, with the cheapest
-// choices for its operations, and sorted by predicted time; the first whose
-// shared memory fits when it is really built is taken. A random plan draws
-// instead of sorting. What a given plan fixes is the only value considered.
+// Launches are planned one by one: their times add up. For each, the legal
+// combinations of its choices are enumerated, with the cheapest choices for its
+// operations, and sorted by predicted time; the first whose shared memory fits
+// when it is really built is taken. Which operations share a kernel and which
+// kernels a launch is tried out: all in one, and ends of a kernel before what
+// streams. A random plan draws instead. What a given plan fixes is the only
+// value considered.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/plan/Planner.h"
@@ -27,11 +29,13 @@ private:
   LogicalResult checkGiven();
   SmallVector<int64_t> pinned();
   SmallVector<size_t> drawCuts(size_t numOps);
+  std::vector<SmallVector<bool>> joins(size_t numKernels);
   FailureOr<Plan> plan(ArrayRef<size_t> cuts);
+  FailureOr<Plan> planFree();
   FailureOr<Plan> planCut();
-  std::optional<Plan> search(const Fusion &fusion, ArrayRef<KernelShape> shapes);
-  bool accept(const Plan &plan, std::vector<KernelSearch> &kernels);
-  Plan assemble(const Fusion &fusion, ArrayRef<KernelSearch> kernels);
+  std::optional<Plan> search(const Fusion &fusion, ArrayRef<KernelShape> shapes, ArrayRef<bool> joined);
+  bool accept(const Plan &plan, std::vector<KernelSearch> &launches);
+  Plan assemble(const Fusion &fusion, ArrayRef<KernelSearch> launches);
 
   GraphOp graph;
   std::string hash;
@@ -87,51 +91,80 @@ SmallVector<size_t> Planner::drawCuts(size_t numOps) {
   return cuts;
 }
 
-Plan Planner::assemble(const Fusion &fusion, ArrayRef<KernelSearch> kernels) {
+/// Which of a plan's kernels may be joined to the one before: what is given, else all ways of a few kernels.
+std::vector<SmallVector<bool>> Planner::joins(size_t numKernels) {
+  constexpr size_t kFree = 2;
+  std::vector<SmallVector<bool>> all = {{false}};
+  size_t open = 0;
+  for (size_t i = 1; i < numKernels; ++i) {
+    int64_t fixed =
+        options.given && i < options.given->kernels.size() ? options.given->kernels[i].joined : -1;
+    if (options.randomSeed && fixed < 0)
+      fixed = random.below(2);
+    else if (fixed < 0 && ++open > kFree)
+      fixed = 0;
+    size_t before = all.size();
+    for (size_t k = 0; k < before; ++k) {
+      if (fixed < 0)
+        all.push_back(all[k]), all.back().push_back(true);
+      all[k].push_back(fixed > 0);
+    }
+  }
+  return all;
+}
+
+Plan Planner::assemble(const Fusion &fusion, ArrayRef<KernelSearch> launches) {
   Plan plan;
   plan.graph = graph.getSymName().str();
   plan.hash = hash;
-  SmallVector<size_t> next(kernels.size(), 0);
   predicted = 0;
-  for (const KernelSearch &kernel : kernels) {
-    plan.kernels.push_back(kernel.current().kernel);
-    predicted += kernel.currentUs();
+  SmallVector<const KernelChoice *> choices;
+  for (const KernelSearch &launch : launches) {
+    for (const KernelChoice &choice : launch.current()) {
+      plan.kernels.push_back(choice.kernel);
+      choices.push_back(&choice);
+    }
+    predicted += launch.currentUs();
   }
+  SmallVector<size_t> next(choices.size(), 0);
   for (auto [op, kernel] : llvm::zip_equal(kernelOps(graph), fusion.kernelOf)) {
-    plan.ops.push_back(kernels[kernel].current().ops[next[kernel]++]);
+    plan.ops.push_back(choices[kernel]->ops[next[kernel]++]);
     plan.ops.back().label = opLabel(op);
   }
   return plan;
 }
 
-/// Whether every kernel of the plan fits; moves those that do not to their next candidate.
-bool Planner::accept(const Plan &plan, std::vector<KernelSearch> &kernels) {
+/// Whether every launch of the plan fits; moves those that do not to their next candidate.
+bool Planner::accept(const Plan &plan, std::vector<KernelSearch> &launches) {
   if (!options.sharedBytes)
     return true;
   std::string why;
   SmallVector<int64_t> sizes = options.sharedBytes(graph, plan, why);
   bool fits = true;
-  for (auto [kernel, size] : llvm::zip(kernels, sizes)) {
-    if (size >= 0 && size <= machine.sharedLimit(kernel.current().kernel.ctasPerSm))
+  for (auto [launch, size] : llvm::zip_equal(launches, sizes)) {
+    if (size >= 0 && size <= machine.sharedLimit(launch.current().front().kernel.ctasPerSm))
       continue;
     fits = false;
     if (size < 0)
       refusal.add(Refusal::Built, why);
-    kernel.reject(size, refusal);
+    launch.reject(size, refusal);
   }
   return fits;
 }
 
-std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> shapes) {
-  std::vector<KernelSearch> kernels;
-  for (auto [i, shape] : llvm::enumerate(shapes)) {
-    kernels.emplace_back(shape, i, machine, options);
-    if (!kernels.back().enumerate(options.randomSeed ? &random : nullptr, refusal))
+std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> shapes,
+                                    ArrayRef<bool> joined) {
+  std::vector<KernelSearch> launches;
+  for (size_t first = 0, end; first < shapes.size(); first = end) {
+    for (end = first + 1; end < shapes.size() && joined[end];)
+      ++end;
+    launches.emplace_back(shapes.slice(first, end - first), first, machine, options);
+    if (!launches.back().enumerate(options.randomSeed ? &random : nullptr, refusal))
       return std::nullopt;
   }
-  while (llvm::none_of(kernels, [](const KernelSearch &kernel) { return kernel.done(); })) {
-    Plan plan = assemble(fusion, kernels);
-    if (accept(plan, kernels))
+  while (llvm::none_of(launches, [](const KernelSearch &launch) { return launch.done(); })) {
+    Plan plan = assemble(fusion, launches);
+    if (accept(plan, launches))
       return plan;
   }
   return std::nullopt;
@@ -151,10 +184,46 @@ FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
            << options.given->kernels.size() - 1 << "; its operations are in " << shapes->size()
            << (shapes->size() == 1 ? " kernel" : " kernels");
   }
-  std::optional<Plan> found = search(*fusion, *shapes);
-  if (!found)
-    return Plan(); // the caller tries another fusion
-  return *found;
+  Plan best; // without kernels: the caller tries another fusion
+  double bestUs = 0;
+  for (ArrayRef<bool> joined : joins(shapes->size())) {
+    std::optional<Plan> found = search(*fusion, *shapes, joined);
+    if (!found || (!best.kernels.empty() && predicted >= bestUs))
+      continue;
+    best = std::move(*found);
+    bestUs = predicted;
+  }
+  predicted = bestUs;
+  return best;
+}
+
+/// The best of all in one kernel, or of kernels that end before one or two operations that stream.
+FailureOr<Plan> Planner::planFree() {
+  SmallVector<Operation *> ops = kernelOps(graph);
+  std::vector<SmallVector<size_t>> tries = {{}};
+  constexpr size_t kMost = 4; // in a larger graph there are too many
+  SmallVector<size_t> ends;
+  for (size_t i = 1; i < ops.size(); ++i)
+    if (isa<LinearOp, AttentionOp>(ops[i]))
+      ends.push_back(i - 1);
+  for (size_t i = 0; ends.size() <= kMost && i < ends.size(); ++i) {
+    tries.push_back({ends[i]});
+    for (size_t j = i + 1; j < ends.size(); ++j)
+      tries.push_back({ends[i], ends[j]});
+  }
+  Plan best;
+  double bestUs = 0;
+  for (ArrayRef<size_t> cuts : tries) {
+    FailureOr<Plan> found = plan(cuts);
+    if (failed(found))
+      return failure();
+    double us = predicted + kLaunchWorthUs * (found->launches().size() - 1.0);
+    if (found->kernels.empty() || (!best.kernels.empty() && us >= bestUs))
+      continue;
+    best = *found;
+    bestUs = us;
+  }
+  return best;
 }
 
 /// Nothing legal with everything fused: the best plan with one more kernel, or one for each operation.
@@ -184,7 +253,7 @@ FailureOr<Plan> Planner::run() {
   bool isFree = !options.given && llvm::all_of(pinned(), [](int64_t kernel) { return kernel < 0; });
   // A random plan may draw cuts with which nothing is legal; it draws again.
   for (int attempt = 0; attempt < (options.randomSeed ? 20 : 1); ++attempt) {
-    FailureOr<Plan> found = plan(options.randomSeed && isFree ? drawCuts(numOps) : SmallVector<size_t>());
+    FailureOr<Plan> found = !isFree ? plan({}) : options.randomSeed ? plan(drawCuts(numOps)) : planFree();
     if (failed(found) || !found->kernels.empty())
       return found;
   }

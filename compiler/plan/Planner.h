@@ -7,7 +7,7 @@
 
 namespace cfc {
 
-/// Shared memory of a CTA of each of a plan's kernels, in bytes; -1, and a reason in `why`, for a kernel that
+/// Shared memory of a CTA of each of a plan's launches, in bytes; -1, and a reason in `why`, for one that
 /// cannot be built.
 using SharedBytesFn =
     std::function<llvm::SmallVector<int64_t>(attn::GraphOp graph, const Plan &plan, std::string &why)>;
@@ -26,6 +26,10 @@ struct PlanOptions {
   /// Exact sizes; without it an estimate is used. `planGraph` in compiler/lower/AttnPlan.h sets it.
   SharedBytesFn sharedBytes;
 };
+
+/// Microseconds that a launch more must save: predictions are for chains of like launches, where each starts
+/// beside the one before; between other kernels it may not.
+inline constexpr double kLaunchWorthUs = 2;
 
 /// The plan with the smallest predicted time among the legal ones. On failure a diagnostic has been emitted
 /// and `exitCode` is 2 (the given plan is for another graph or names what the graph does not have) or 3

@@ -210,8 +210,8 @@ int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const
 }
 
 int64_t KernelSizes::estimateShared(const KernelChoice &choice) const {
-  int64_t bytes = 2048 + fullBytes, stage = slotBytes(choice);
+  int64_t bytes = 2048 + fullBytes;
   for (auto [op, plan] : llvm::zip_equal(ops, choice.ops))
     bytes += sharedOf(choice.kernel, op, plan);
-  return bytes + (stage ? choice.kernel.ringStages * (stage + 16) : 0);
+  return bytes + ringBytes(choice.kernel, slotBytes(choice));
 }

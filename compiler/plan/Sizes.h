@@ -22,6 +22,10 @@ inline constexpr int64_t kSetWarps = 4, kSetRows = 64;
 inline constexpr int64_t kSegmentTokens = 64, kSegmentGroups = 16;
 
 inline int64_t setsOf(const KernelPlan &plan) { return std::max<int64_t>(1, plan.warps / kSetWarps); }
+/// Bytes of the ring and its barriers, with slots of `slot` bytes.
+inline int64_t ringBytes(const KernelPlan &plan, int64_t slot) {
+  return slot ? plan.ringStages * (slot + 16) : 0;
+}
 
 /// One operation. Fields of other kinds are 0.
 struct OpSizes {

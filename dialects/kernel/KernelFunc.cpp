@@ -177,6 +177,8 @@ struct PlanKey {
 static LogicalResult verifyPlan(FuncOp func) {
   // How deep the ring may be is up to the layout of shared memory.
   static const PlanKey known[] = {{"ring_stages", INT64_MIN, INT64_MAX},
+                                  {"in_flight", 0, 64},
+                                  {"prefetch", 0, 64},
                                   {"tile_columns", 0, 1 << 20},
                                   {"ctas_per_sm", 1, 32},
                                   {"clusters", 0, 1 << 24},
@@ -186,7 +188,7 @@ static LogicalResult verifyPlan(FuncOp func) {
     if (key == std::end(known))
       return func.emitOpError("has an unknown plan key '")
              << a.getName().getValue()
-             << "'; known are ring_stages, tile_columns, ctas_per_sm, clusters and pdl";
+             << "'; known are ring_stages, in_flight, prefetch, tile_columns, ctas_per_sm, clusters and pdl";
     auto value = dyn_cast<IntegerAttr>(a.getValue());
     if (!value || !value.getType().isInteger(64))
       return func.emitOpError("plan key '") << key->name << "' needs an integer, not " << a.getValue();
@@ -216,19 +218,38 @@ static LogicalResult verifyArgument(FuncOp func, Type type) {
   return checkShape(func, memory.getShape(), kMaxElements);
 }
 
-/// Nobody orders the clusters of a kernel: what one writes another cannot read, under whatever name.
+/// The operation of the kernel's own block that `op` is or lies in.
+static Operation *topLevel(Operation *op) {
+  while (!isa<FuncOp>(op->getParentOp()))
+    op = op->getParentOp();
+  return op;
+}
+
+/// Whether a kernel.grid_sync stands between two operations of a kernel.
+static bool isOrdered(Operation *a, Operation *b) {
+  a = topLevel(a), b = topLevel(b);
+  if (b->isBeforeInBlock(a))
+    std::swap(a, b);
+  for (; a != b; a = a->getNextNode())
+    if (isa<GridSyncOp>(a))
+      return true;
+  return false;
+}
+
+/// Only kernel.grid_sync orders the clusters of a kernel: what one writes another cannot read before, under
+/// whatever name.
 static LogicalResult verifyArgumentUses(FuncOp func) {
   llvm::StringSet<> names;
   for (BlockArgument arg : func.getArguments()) {
     auto name = func.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kNameAttr);
     if (name && !names.insert(name.getValue()).second)
       return func.emitOpError("has two arguments with the name ") << name;
-    auto isWrite = [](Operation *op) { return isa<WriteOp>(op); };
-    auto write = llvm::find_if(arg.getUsers(), isWrite);
-    if (write != arg.user_end() && !llvm::all_of(arg.getUsers(), isWrite))
-      return write->emitOpError(
-          "writes memory that this kernel also reads: other CTAs may read before or after; "
-          "write to another tensor, or read in a kernel of its own");
+    for (Operation *write : arg.getUsers())
+      for (Operation *other : arg.getUsers())
+        if (isa<WriteOp>(write) && !isa<WriteOp>(other) && !isOrdered(write, other))
+          return write->emitOpError(
+              "writes memory that this kernel also reads: other CTAs may read before or after; "
+              "write to another tensor, put a kernel.grid_sync between, or read in a kernel of its own");
   }
   return success();
 }
@@ -293,6 +314,14 @@ LogicalResult ForItemsOp::verify() {
     return emitOpError("cannot be nested in another kernel.for_items");
   if (getBody().getNumArguments() != 1 || !isa<ItemType>(getBody().getArgument(0).getType()))
     return emitOpError("has one block argument, the item");
+  return success();
+}
+
+//===-- kernel.grid_sync -------------------------------------------------------===//
+
+LogicalResult GridSyncOp::verify() {
+  if (!isa_and_present<FuncOp>((*this)->getParentOp()))
+    return emitOpError("stands outside of loops: CTAs take different numbers of items");
   return success();
 }
 

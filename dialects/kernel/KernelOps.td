@@ -119,7 +119,8 @@ def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> 
   let summary = "one kernel: axes(name = size @level, …) plan(key = value, …)";
   let description = [{
     Arguments are tensors in global memory (`memref`, row-major) and caches. Plan keys (i64):
-    `ring_stages` (rounded up to a multiple of the sets of 4 consumer warps, which take tiles in turn) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
+    `ring_stages` (rounded up to a multiple of the sets of 4 consumer warps, which take tiles in turn) `in_flight` (of them, being copied at a time; 0 = all),
+    `prefetch` (tiles behind the ring, of the first stream if its weights are packed, that go to the L2 once the kernel before has ended) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
     `pdl` = 1: the kernel may start while the one before it runs (programmatic dependent launch); until that one has
     ended it only streams weights. The block has (warp axis + 1) warps: the last is the producer.
   }];
@@ -159,6 +160,17 @@ def Kernel_ForItemsOp : Kernel_Op<"for_items", [SingleBlockImplicitTerminator<"Y
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let extraClassDeclaration = [{ ::mlir::Value getItem() { return getBody().getArgument(0); } }];
+}
+
+def Kernel_GridSyncOp : Kernel_Op<"grid_sync", []> {
+  let summary = "every CTA waits until all CTAs of the grid have come here: what any has written, all may read behind it";
+  let description = [{
+    Stands outside of loops over items. The launch is cooperative: all its clusters run at a time. Streams go on: the ring
+    is filled with what is consumed behind the barrier. `counter` is a byte offset in the workspace.
+  }];
+  let arguments = (ins DefaultValuedAttr<I64Attr, "-1">:$counter);
+  let assemblyFormat = "attr-dict";
+  let hasVerifier = 1;
 }
 
 def Kernel_ProducerOp : Kernel_Op<"producer", [SingleBlockImplicitTerminator<"YieldOp">]> {

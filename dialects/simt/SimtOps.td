@@ -206,6 +206,15 @@ def Simt_ClusterArriveOp : Simt_Sync<"cluster_arrive",
   "barrier.cluster.arrive.release.aligned; `relaxed`: orders nothing, enough behind a fence_mbarrier_init",
   (ins UnitAttr:$relaxed), "(`relaxed` $relaxed^)? attr-dict">;
 def Simt_ClusterWaitOp : Simt_Sync<"cluster_wait", "barrier.cluster.wait.acquire.aligned">;
+def Simt_GridBarrierOp : Simt_Op<"grid_barrier"> {
+  let summary = "waits until a thread of each of `ctas` CTAs, the whole grid, has come here; release, then acquire, at gpu scope";
+  let description = [{
+    `counter` is a 32-bit word that is 0 before and after: it counts those that have come, then those that have gone on,
+    and wraps (`red.inc`); so it serves one barrier of a launch. The launch is cooperative, so that all CTAs run at a time.
+  }];
+  let arguments = (ins Simt_Global:$counter, I32:$ctas);
+  let assemblyFormat = "$counter `,` $ctas attr-dict `:` type($counter)";
+}
 def Simt_GridWaitOp : Simt_Sync<"grid_wait", "griddepcontrol.wait">;
 def Simt_GridLaunchOp : Simt_Sync<"grid_launch", "griddepcontrol.launch_dependents">;
 
@@ -226,18 +235,20 @@ def Simt_MbarrierWaitOp : Simt_Sync<"mbarrier_wait",
 
 //===-- Bulk copies: 16-byte aligned addresses and sizes --------------------===//
 def Simt_BulkLoadOp : Simt_Sync<"bulk_load",
-  "cp.async.bulk global to shared; completes `bytes` on `barrier`",
-  (ins Simt_Shared:$dst, Simt_Global:$src, I32:$bytes, Simt_Shared:$barrier),
-  "$dst `,` $src `,` $bytes `,` $barrier attr-dict `:` type($src)">;
+  "cp.async.bulk global to shared; completes `bytes` on `barrier`; `once`: nobody reads them again soon (evict first)",
+  (ins Simt_Shared:$dst, Simt_Global:$src, I32:$bytes, Simt_Shared:$barrier, UnitAttr:$once),
+  "$dst `,` $src `,` $bytes `,` $barrier (`once` $once^)? attr-dict `:` type($src)">;
+def Simt_PrefetchOp : Simt_Sync<"prefetch", "cp.async.bulk.prefetch.L2: `bytes` from `src` on are read soon, once",
+  (ins Simt_Global:$src, I32:$bytes), "$src `,` $bytes attr-dict `:` type($src)">;
 def Simt_TensorLoadOp : Simt_Op<"tensor_load"> {
   let summary = "cp.async.bulk.tensor global to shared: the box of the tensor map at `map` whose first element is at `coordinates`";
   let description = [{
     2 or 3 coordinates, innermost first, in elements. Elements outside of the tensor are 0. Always completes the bytes of
     a whole box on `barrier`. `dst` is aligned to 1024 bytes where the map swizzles, else to 128. A map that memory
-    holds must have been acquired by `tensor_map_acquire` in this thread.
+    holds must have been acquired by `tensor_map_acquire` in this thread. `once`: nobody reads the box again soon.
   }];
-  let arguments = (ins Simt_Shared:$dst, Simt_Global:$map, Variadic<I32>:$coordinates, Simt_Shared:$barrier);
-  let assemblyFormat = "$dst `,` $map `[` $coordinates `]` `,` $barrier attr-dict `:` type($map)";
+  let arguments = (ins Simt_Shared:$dst, Simt_Global:$map, Variadic<I32>:$coordinates, Simt_Shared:$barrier, UnitAttr:$once);
+  let assemblyFormat = "$dst `,` $map `[` $coordinates `]` `,` $barrier (`once` $once^)? attr-dict `:` type($map)";
   let hasVerifier = 1;
 }
 def Simt_TensorMapAcquireOp : Simt_Sync<"tensor_map_acquire",

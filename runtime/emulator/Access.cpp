@@ -277,6 +277,44 @@ uint64_t cfc_emu_atomic(Fiber *fiber, char *address, uint64_t value, uint32_t ki
   }
 }
 
+/// The next value of a grid barrier's counter, as `red.inc` leaves it: it wraps behind `last`.
+static uint32_t countOn(char *counter, uint32_t last) {
+  uint32_t value;
+  std::memcpy(&value, counter, sizeof value);
+  value = value >= last ? 0 : value + 1;
+  std::memcpy(counter, &value, sizeof value);
+  return value;
+}
+
+void cfc_emu_grid_barrier(Fiber *fiber, char *counter, uint32_t ctas, uint32_t location) {
+  Launch &launch = *fiber->launch;
+  launch.maybePreempt(fiber, location);
+  checkAtomic(fiber, counter, 4, Space::Global, location);
+  uint32_t all = launch.numClusters * launch.kernel.cluster;
+  if (ctas != all)
+    launch.fail(fiber, FindingKind::Usage, location,
+                fmt::format("a grid barrier for {} CTAs in a grid of {}", ctas, all));
+  if (!fiber->cta->overlay->empty())
+    launch.landGranule(*fiber->cta->overlay, reinterpret_cast<uintptr_t>(counter));
+  synchronise(fiber, counter, Ordering::Release, Scope::Gpu);
+  auto &waiters = launch.gridWaiters[reinterpret_cast<uintptr_t>(counter)];
+  uint32_t arrived = countOn(counter, 2 * ctas - 1);
+  if (arrived != waiters.size() + 1)
+    launch.fail(fiber, FindingKind::Usage, location,
+                fmt::format("the counter of the grid barrier is {} when {} of {} CTAs have come", arrived,
+                            waiters.size() + 1, ctas));
+  if (arrived < ctas) {
+    waiters.push_back(fiber);
+    launch.block(fiber, WaitKind::GridBarrier, location);
+  } else {
+    for (Fiber *waiter : waiters)
+      launch.wake(waiter);
+    waiters.clear();
+  }
+  synchronise(fiber, counter, Ordering::Acquire, Scope::Gpu);
+  countOn(counter, 2 * ctas - 1);
+}
+
 //===-- Approximate arithmetic --------------------------------------------===//
 static float flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 

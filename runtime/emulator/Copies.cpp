@@ -174,6 +174,11 @@ void cfc_emu_bulk_load(Fiber *fiber, char *target, const char *source, uint32_t 
   issueLoad(fiber, Copy{CopyKind::Load, false, bytes, location, target, source}, barrier);
 }
 
+void cfc_emu_prefetch(Fiber *fiber, const char *source, uint32_t bytes, uint32_t location) {
+  checkSize(fiber, bytes, location);
+  checkGlobal(fiber, source, bytes, 16, location, "prefetch");
+}
+
 void cfc_emu_bulk_push(Fiber *fiber, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location) {
   Launch &launch = *fiber->launch;

@@ -62,9 +62,14 @@ private:
   std::vector<std::unique_ptr<Block>> blocks;
 };
 
+/// Clusters of so many CTAs of so many threads that the emulator holds at a time. More of a cooperative
+/// kernel, whose CTAs wait for each other, take much memory.
+unsigned mostClusters(unsigned threads, unsigned cluster);
+
 struct Options {
   uint64_t seed = 0;
-  /// Clusters that run at the same time; 0: drawn from the seed, from 1 to what the emulator holds.
+  /// Clusters that run at the same time; 0: drawn from the seed, from 1 to `mostClusters`, or all of a
+  /// cooperative kernel's.
   unsigned residentClusters = 0;
   /// Random order and late effects. Off: fixed order, effects at once.
   bool chaos = true;

@@ -36,6 +36,7 @@ void cfc_emu_syncwarp(CfcFiber *, uint32_t location);
 void cfc_emu_cluster_arrive(CfcFiber *, uint32_t relaxed, uint32_t location);
 void cfc_emu_cluster_wait(CfcFiber *, uint32_t location);
 void cfc_emu_grid_wait(CfcFiber *, uint32_t location);
+void cfc_emu_grid_barrier(CfcFiber *, char *counter, uint32_t ctas, uint32_t location);
 // Accesses of the launch so far.
 uint64_t cfc_emu_global_timer(CfcFiber *, uint32_t location);
 
@@ -46,6 +47,7 @@ void cfc_emu_mbarrier_wait(CfcFiber *, char *barrier, uint32_t parity, uint32_t 
 
 void cfc_emu_bulk_load(CfcFiber *, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location);
+void cfc_emu_prefetch(CfcFiber *, const char *source, uint32_t bytes, uint32_t location);
 void cfc_emu_tensor_map_acquire(CfcFiber *, const char *map, uint32_t location);
 // `rank` coordinates; the others are 0.
 void cfc_emu_tensor_load(CfcFiber *, char *target, const char *map, int32_t at0, int32_t at1, int32_t at2,

@@ -111,12 +111,14 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_cluster_arrive);
   CFC_DEFINE(cfc_emu_cluster_wait);
   CFC_DEFINE(cfc_emu_grid_wait);
+  CFC_DEFINE(cfc_emu_grid_barrier);
   CFC_DEFINE(cfc_emu_global_timer);
   CFC_DEFINE(cfc_emu_mbarrier_init);
   CFC_DEFINE(cfc_emu_mbarrier_arrive);
   CFC_DEFINE(cfc_emu_mbarrier_expect);
   CFC_DEFINE(cfc_emu_mbarrier_wait);
   CFC_DEFINE(cfc_emu_bulk_load);
+  CFC_DEFINE(cfc_emu_prefetch);
   CFC_DEFINE(cfc_emu_tensor_map_acquire);
   CFC_DEFINE(cfc_emu_tensor_load);
   CFC_DEFINE(cfc_emu_bulk_push);

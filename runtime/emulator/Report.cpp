@@ -175,6 +175,12 @@ static std::string describeWait(const Fiber &fiber) {
   case WaitKind::ClusterBarrier:
     return fmt::format("at the cluster's barrier, reached by {} of {} threads", cta.cluster->arrived,
                        cta.cluster->liveThreads);
+  case WaitKind::GridBarrier:
+    for (auto &[counter, waiters] : fiber.launch->gridWaiters)
+      if (llvm::is_contained(waiters, &fiber))
+        return fmt::format("at the grid's barrier, reached by {} of {} CTAs", waiters.size(),
+                           fiber.launch->numClusters * fiber.launch->kernel.cluster);
+    break;
   case WaitKind::Mbarrier: {
     const Mbarrier &b = *fiber.waitBarrier;
     return fmt::format(

@@ -32,6 +32,7 @@ struct Kernel {
   bool tracksWriters = false; // has bulk copies or remote loads: who wrote each shared word matters
   bool tracksReaders = false; // has bulk copies into shared memory: who read each byte matters
   bool waitsForGrid = false;  // has grid_wait
+  bool isCooperative = false; // has grid_barrier: all its clusters run at a time
 };
 
 /// Source locations of the ops, by the ids that the entry points of the emulator take.
@@ -53,7 +54,15 @@ struct Random {
   bool oneIn(uint32_t n) { return below(n) == 0; }
 };
 
-enum class WaitKind : uint8_t { None, Collective, NamedBarrier, ClusterBarrier, Mbarrier, BulkGroups };
+enum class WaitKind : uint8_t {
+  None,
+  Collective,
+  NamedBarrier,
+  ClusterBarrier,
+  GridBarrier,
+  Mbarrier,
+  BulkGroups
+};
 
 struct Mbarrier {
   Cta *cta;
@@ -350,7 +359,8 @@ struct Launch {
   std::priority_queue<Event> events;
 
   RecordPool pool;
-  llvm::DenseMap<uintptr_t, ReleaseSet> atomics;                  // releases through each atomic's address
+  llvm::DenseMap<uintptr_t, ReleaseSet> atomics; // releases through each atomic's address
+  llvm::DenseMap<uintptr_t, llvm::SmallVector<Fiber *, 0>> gridWaiters; // by counter
   llvm::DenseSet<std::pair<uint64_t, const void *>> acquiredMaps; // threads and the tensor maps they acquired
   std::vector<std::unique_ptr<Overlay>> orphans;                  // of CTAs that have exited
   std::vector<const Memory::Region *> lastRegion; // by location: the region of its last access

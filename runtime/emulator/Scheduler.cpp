@@ -17,7 +17,7 @@ using namespace cfc::emu;
 namespace {
 constexpr size_t kSharedAlign = 1024;
 constexpr size_t kSharedGuard = 1024;
-constexpr unsigned kMostThreads = 12288; // unless the caller asks for more
+constexpr unsigned kMostThreads = 12288; // that run at a time, unless the caller asks for more
 
 size_t alignUp(size_t bytes, size_t align) { return (bytes + align - 1) / align * align; }
 
@@ -39,6 +39,10 @@ Chaos drawChaos(Random &random, bool on) {
 }
 } // namespace
 
+unsigned cfc::emu::mostClusters(unsigned threads, unsigned cluster) {
+  return std::max(1u, kMostThreads / (threads * cluster));
+}
+
 Launch::Launch(const Kernel &kernel, const LocationTable &locations, unsigned numClusters, void *table,
                void *workspace, const Memory &memory, const Options &options, Report &report)
     : kernel(kernel), locations(locations), numClusters(numClusters), table(table), workspace(workspace),
@@ -48,9 +52,9 @@ Launch::Launch(const Kernel &kernel, const LocationTable &locations, unsigned nu
   chaos = drawChaos(random, options.chaos);
   host.launch = this;
   host.context = &hostContext;
-  unsigned fit = std::max(1u, kMostThreads / (kernel.threads * kernel.cluster));
-  unsigned most = std::min(numClusters, fit);
+  unsigned most = std::min(numClusters, mostClusters(kernel.threads, kernel.cluster));
   unsigned resident = options.residentClusters ? options.residentClusters
+                      : kernel.isCooperative   ? numClusters
                       : chaos.on               ? 1 + random.below(most)
                                                : most;
   report.residentClusters = std::min(numClusters, resident);

@@ -309,8 +309,14 @@ LogicalResult KernelLowering::lowerOp(Operation *current) {
       })
       .Case([&](simt::ClusterWaitOp) { return replaceByCall("cluster_wait"); })
       .Case([&](simt::GridWaitOp) { return replaceByCall("grid_wait"); })
+      .Case([&](simt::GridBarrierOp barrier) {
+        return replaceByCall("grid_barrier", {barrier.getCounter(), barrier.getCtas()});
+      })
       .Case([&](simt::GlobalTimerOp) { return replace(call("global_timer", b.getI64Type(), {})); })
       .Case([&](simt::GridLaunchOp) { return op->erase(), success(); })
+      .Case([&](simt::PrefetchOp fetch) {
+        return replaceByCall("prefetch", {fetch.getSrc(), fetch.getBytes()});
+      })
       .Case([&](simt::MbarrierInitOp init) {
         return replaceByCall("mbarrier_init", {init.getBarrier(), init.getCount()});
       })
@@ -437,6 +443,7 @@ std::vector<emu::Kernel> emu::describeKernels(ModuleOp module) {
           (load && cast<simt::PtrType>(load.getAddress().getType()).isCluster());
       kernel.tracksReaders |= isa<simt::BulkLoadOp, simt::TensorLoadOp, simt::BulkPushOp>(nested);
       kernel.waitsForGrid |= isa<simt::GridWaitOp>(nested);
+      kernel.isCooperative |= isa<simt::GridBarrierOp>(nested);
     });
   });
   return kernels;

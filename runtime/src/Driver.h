@@ -84,10 +84,12 @@ struct CUlaunchAttribute {
   union {
     unsigned cluster[3];
     int programmaticSerialization;
+    int cooperative;
     char bytes[64];
   } value;
 };
-inline constexpr int kLaunchClusterDimension = 4, kLaunchProgrammaticSerialization = 6;
+inline constexpr int kLaunchCooperative = 2, kLaunchClusterDimension = 4,
+                     kLaunchProgrammaticSerialization = 6;
 static_assert(sizeof(CUlaunchAttribute) == 72, "layout of CUlaunchAttribute");
 
 /// What a context may use of a device: its multiprocessors.

@@ -13,7 +13,7 @@ namespace {
 
 /// A launch as the driver takes it.
 struct LaunchConfig {
-  CUlaunchAttribute attributes[2] = {};
+  CUlaunchAttribute attributes[3] = {};
   CUlaunchConfig config{};
 
   LaunchConfig(const KernelSpec &kernel, uint32_t clusters, CUstream stream) {
@@ -28,6 +28,8 @@ struct LaunchConfig {
     size[1] = size[2] = 1;
     if (kernel.pdl)
       add(kLaunchProgrammaticSerialization).programmaticSerialization = 1;
+    if (kernel.cooperative)
+      add(kLaunchCooperative).cooperative = 1;
   }
   LaunchConfig(const LaunchConfig &) = delete; // the config points to the attributes
 

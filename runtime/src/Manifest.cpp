@@ -145,6 +145,8 @@ static Json kernelJson(const KernelSpec &kernel) {
                {"non_portable", kernel.nonPortable}};
   if (kernel.pdl)
     json["pdl"] = true;
+  if (kernel.cooperative)
+    json["cooperative"] = true;
   return json;
 }
 

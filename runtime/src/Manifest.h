@@ -66,6 +66,7 @@ struct KernelSpec {
   uint32_t ctasPerSm = 1;
   bool nonPortable = false; ///< cluster size above 8
   bool pdl = false;         ///< may start while the kernel before it on the stream runs: it waits by itself
+  bool cooperative = false; ///< its CTAs wait for each other: all run at a time, or none
 };
 
 /// For which launches a variant is meant. That is about time alone: every variant is right for all lengths

@@ -259,6 +259,8 @@ KernelSpec readKernel(const Node &node) {
   kernel.nonPortable = node.at("non_portable").boolean();
   if (node.has("pdl"))
     kernel.pdl = node.at("pdl").boolean();
+  if (node.has("cooperative"))
+    kernel.cooperative = node.at("cooperative").boolean();
   if (kernel.cluster > 8 && !kernel.nonPortable)
     node.wrong("a cluster of {} needs non_portable", kernel.cluster);
   return kernel;

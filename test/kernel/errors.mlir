@@ -51,7 +51,7 @@ kernel.func @odd(%x: memref<64xf32>) axes(a = 3 @cta) plan() {
 
 // -----
 
-// expected-error@+1 {{has an unknown plan key 'ring_stage'; known are ring_stages, tile_columns, ctas_per_sm, clusters and pdl}}
+// expected-error@+1 {{has an unknown plan key 'ring_stage'; known are ring_stages, in_flight, prefetch, tile_columns, ctas_per_sm, clusters and pdl}}
 kernel.func @key(%x: memref<64xf32>) axes() plan(ring_stage = 3) {
   kernel.return
 }
@@ -199,5 +199,28 @@ kernel.func @pieces_of_all(%x: memref<64xf32>, %y: memref<128xf32>) axes(item = 
       kernel.write %all, %y : !kernel.tile<128xf32>, memref<128xf32>
     }
   }
+  kernel.return
+}
+
+// -----
+
+kernel.func @sync_in_loop(%x: memref<64xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    // expected-error@+1 {{stands outside of loops: CTAs take different numbers of items}}
+    kernel.grid_sync
+  }
+  kernel.return
+}
+
+// -----
+
+// A write and a read of the same memory need a grid_sync between them, whichever comes first.
+kernel.func @unordered(%x: memref<64xf32>, %y: memref<64xf32>, %z: memref<64xf32>) axes() plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32>
+  kernel.write %t, %y : !kernel.tile<64xf32>, memref<64xf32>
+  kernel.grid_sync
+  %u = kernel.read %y : memref<64xf32> -> !kernel.tile<64xf32>
+  // expected-error@+1 {{writes memory that this kernel also reads: other CTAs may read before or after; write to another tensor, put a kernel.grid_sync between, or read in a kernel of its own}}
+  kernel.write %u, %y : !kernel.tile<64xf32>, memref<64xf32>
   kernel.return
 }

@@ -114,6 +114,19 @@ def two_kernels(random):
     }
 
 
+def grid_sync_layers(random):
+    x, gain = random.normal("f16", 96), random.normal("f32", 96, scale=0.2, mean=1.0)
+    w1, w2 = random.normal("f16", 160, 96, scale=0.1), random.normal("f16", 96, 160, scale=0.1)
+    hidden = [dot(row, x[2]) for row in rows(w1)]
+    total = [dot(row, [f16(h) for h in hidden]) + a for row, a in zip(rows(w2), x[2])]
+    out = norm(total, gain[2], 1e-6)
+    return {"x": x, "w1": w1, "w2": w2, "gain": gain}, {
+        "hidden": (("f16", (160,), hidden), F16),
+        "sum": (("f32", (96,), total), F16),
+        "out": (("f16", (96,), out), F16),
+    }
+
+
 def softmax_split(random):
     heads, group, dim, pool, length = 2, 3, 80, 170, 150
     q = random.normal("f16", heads * group * dim)

@@ -86,3 +86,13 @@ kernel.func @late(%v: memref<64xf16>, %w: memref<8x8xf16>) axes() plan() {
   kernel.write %t, %w : !kernel.tile<64xf16>, memref<8x8xf16>
   kernel.return
 }
+
+// -----
+
+module attributes {kernel.workspace_bytes = 256 : i64, kernel.zero_bytes = 16 : i64} {
+  kernel.func @sync() axes() plan() {
+    // expected-error@+1 {{has its counter at byte 16 of the workspace, of which the first 16 bytes are zero between launches: it does not lie in them}}
+    kernel.grid_sync {counter = 16 : i64}
+    kernel.return
+  }
+}

@@ -1,4 +1,4 @@
-// RUN: cfc-opt %s --kernel-assign-storage | FileCheck %s
+// RUN: cfc-opt %s -split-input-file --kernel-assign-storage | FileCheck %s
 
 // Two arrivals count for each CTA of the cluster (16 bytes), then one partial sum of 64 f32 for each of 3 items.
 // CHECK: module attributes {kernel.workspace_bytes = 784 : i64, kernel.zero_bytes = 16 : i64}
@@ -25,5 +25,15 @@ kernel.func @first(%x: memref<96xf16>, %c: !kernel.cache<heads = 1, dim = 64, f1
 kernel.func @second(%y: memref<64xf32>, %z: memref<64xf32>) axes() plan() {
   %t = kernel.read %y : memref<64xf32> -> !kernel.tile<64xf32>
   kernel.write %t, %z : !kernel.tile<64xf32>, memref<64xf32>
+  kernel.return
+}
+
+// -----
+
+// The counter of a barrier of the grid is one word.
+// CHECK: module attributes {kernel.workspace_bytes = 16 : i64, kernel.zero_bytes = 16 : i64}
+// CHECK: kernel.grid_sync {counter = 0 : i64}
+kernel.func @sync(%y: memref<64xf32>, %z: memref<64xf32>) axes() plan() {
+  kernel.grid_sync
   kernel.return
 }

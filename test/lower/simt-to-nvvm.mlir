@@ -76,6 +76,12 @@ simt.kernel @order(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   simt.grid_wait
   // CHECK: llvm.inline_asm has_side_effects asm_dialect = att "griddepcontrol.launch_dependents;", "~{memory}"
   simt.grid_launch
+  // CHECK: "{ .reg .pred %more; .reg .u32 %seen, %last;
+  // CHECK-SAME: red.release.gpu.global.inc.u32 [$0], %last;
+  // CHECK-SAME: ASK: ld.acquire.gpu.global.u32 %seen, [$0];
+  // CHECK-SAME: red.relaxed.gpu.global.inc.u32 [$0], %last; }", "l,r,~{memory}"
+  %ctas = simt.num_clusters
+  simt.grid_barrier %workspace, %ctas : !simt.ptr<global>
   // CHECK: llvm.intr.trap
   simt.trap
   simt.return
@@ -106,6 +112,11 @@ simt.kernel @mbarriers(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   simt.mbarrier_wait cluster %shared, %one
   // CHECK: "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", "r,l,r,r,~{memory}"
   simt.bulk_load %shared, %table, %bytes, %shared : !simt.ptr<global>
+  // CHECK: createpolicy.fractional.L2::evict_first.b64 %policy, 1.0;
+  // CHECK-SAME: complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], %policy; }", "r,l,r,r,~{memory}"
+  simt.bulk_load %shared, %table, %bytes, %shared once : !simt.ptr<global>
+  // CHECK: cp.async.bulk.prefetch.L2.global.L2::cache_hint [$0], $1, %policy; }", "l,r,~{memory}"
+  simt.prefetch %table, %bytes : !simt.ptr<global>
   // CHECK: "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", "r,r,r,r,~{memory}"
   simt.bulk_push %remote, %shared, %bytes, %remote
   %two = simt.load %shared : !simt.ptr<shared> -> vector<2xi32>
@@ -139,6 +150,8 @@ simt.kernel @tensor_loads(%table: !simt.ptr<global>, %workspace: !simt.ptr<globa
   simt.tensor_load %shared, %table[%x, %x], %shared : !simt.ptr<global>
   // CHECK: "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$3, $4, $5}], [$2];", "r,l,r,r,r,r,~{memory}"
   simt.tensor_load %shared, %table[%x, %x, %x], %shared : !simt.ptr<global>
+  // CHECK: complete_tx::bytes.L2::cache_hint [$0], [$1, {$3, $4}], [$2], %policy; }", "r,l,r,r,r,~{memory}"
+  simt.tensor_load %shared, %table[%x, %x], %shared once : !simt.ptr<global>
   simt.return
 }
 

@@ -287,11 +287,12 @@ TEST_CASE("variants have conditions, and one has none") {
 TEST_CASE("packed weights and early launches are optional") {
   Manifest manifest = smallManifest();
   GraphSpec &graph = manifest.graphs[0];
-  CHECK_THAT(toJson(manifest), !Contains("layout") && !Contains("column_group") && !Contains("pdl"));
+  CHECK_THAT(toJson(manifest), !Contains("layout") && !Contains("column_group") && !Contains("pdl") &&
+                                   !Contains("cooperative"));
   graph.tensors[1].layout = Layout::Packed;
   graph.tensors[1].columnGroup = 32;
   graph.maps.erase(graph.maps.begin());
-  graph.variants[0].kernels[1].pdl = true;
+  graph.variants[0].kernels[1].pdl = graph.variants[0].kernels[1].cooperative = true;
   std::string text = toJson(manifest);
   Manifest read = parseManifest(text);
   CHECK(toJson(read) == text);
@@ -317,6 +318,8 @@ TEST_CASE("packed weights and early launches are optional") {
       },
       "'w_q' is packed, which no tensor map can say");
   refused([](Json &g) { g["variants"][0]["kernels"][0]["pdl"] = 1; }, "pdl: is number, not true or false");
+  refused([](Json &g) { g["variants"][0]["kernels"][1]["cooperative"] = 1; },
+          "cooperative: is number, not true or false");
 }
 
 TEST_CASE("the description shows all of the manifest") {

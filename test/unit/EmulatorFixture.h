@@ -83,5 +83,6 @@ Outcome runStoreAsync(const cfc::emu::Program &program, const cfc::emu::Options 
 Outcome runPull(const cfc::emu::Program &program, const cfc::emu::Options &options);
 Outcome runBulkPush(const cfc::emu::Program &program, const cfc::emu::Options &options);
 Outcome runLastArriver(const cfc::emu::Program &program, const cfc::emu::Options &options);
+Outcome runGridBarrier(const cfc::emu::Program &program, const cfc::emu::Options &options);
 
 } // namespace emutest

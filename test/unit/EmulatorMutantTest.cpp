@@ -261,6 +261,45 @@ TEST_CASE("Mutant: an arrival that no barrier orders after the stores") {
               runLastArriver);
 }
 
+TEST_CASE("Mutant: a grid barrier that not all wait at, or that orders too little") {
+  std::string module = readModule("grid_barrier");
+  catchMutant(mutate(module, "simt.barrier 0, 64 // before the grid's", ""), runGridBarrier);
+  catchMutant(mutate(module, "simt.barrier 0, 64 // behind the grid's", ""), runGridBarrier);
+  catchMutant(
+      mutate(module, "scf.if %first {", "%even = arith.cmpi eq, %rank, %c2 : i32\n    scf.if %even {"),
+      runGridBarrier);
+  auto reports = catchMutant(mutate(module, "grid_barrier %counter, %ctas", "grid_barrier %counter, %c4"),
+                             runGridBarrier);
+  CHECK(text(reports.front()).find("a grid barrier for 4 CTAs in a grid of 10") != std::string::npos);
+  // Who comes again may count before the last has gone.
+  reports = catchMutant(mutate(module, "muli %round, %c4 :", "muli %round, %c0 :"), runGridBarrier);
+  CHECK(reported(reports, FindingKind::Usage, "simt.grid_barrier"));
+  reports = catchMutant(mutate(module, "scf.if %first {",
+                               "%some = arith.cmpi slt, %cta, %c4 : i32\n"
+                               "    %comes = arith.andi %first, %some : i1\n    scf.if %comes {"),
+                        runGridBarrier);
+  CHECK(reported(reports, FindingKind::Deadlock, "simt.grid_barrier"));
+  CHECK(text(reports.front()).find("reached by 4 of 10 CTAs") != std::string::npos);
+}
+
+TEST_CASE("A cooperative launch of which not all clusters run at a time never ends") {
+  auto program = compile(readModule("grid_barrier"));
+  Options options;
+  options.residentClusters = 3;
+  Report report = runGridBarrier(*program, options).report;
+  REQUIRE(!report.ok);
+  CHECK(report.findings.front().kind == FindingKind::Deadlock);
+}
+
+TEST_CASE("A counter that a grid barrier does not find at zero") {
+  std::string module =
+      mutate(readModule("grid_barrier"), "  %total = scf.for",
+             "  %seven = arith.constant 7 : i32\n  scf.if %first {\n    %o = simt.atomic max "
+             "relaxed gpu %workspace, %seven : !simt.ptr<global>, i32\n  }\n  %total = scf.for");
+  auto reports = catchMutant(module, runGridBarrier);
+  CHECK(text(reports.front()).find("the counter of the grid barrier is") != std::string::npos);
+}
+
 TEST_CASE("Mutant: a collective without all lanes") {
   std::string module =
       mutate(readModule("tiles"), "    simt.store %bPart, %bTo : vector<8xf16>, !simt.ptr<shared>",

@@ -81,6 +81,19 @@ Outcome runLastArriver(const Program &program, const Options &options) {
   return out;
 }
 
+Outcome runGridBarrier(const Program &program, const Options &options) {
+  constexpr unsigned clusters = 5, ctas = 2 * clusters;
+  Buffers b;
+  auto *output = b.tensor<float>(64, "output");
+  auto *workspace = static_cast<char *>(b.memory.allocate(256 + 4096 + ctas * 256, 256, "workspace"));
+  std::memset(workspace, 0, 256);
+  Outcome out{program.launch("grid_barrier", clusters, b.table, workspace, b.memory, options)};
+  for (unsigned t = 0; t < 64; ++t)
+    out.valuesRight &= output[t] == 45.0f * ctas; // 0 + … + 9, in each CTA, added up once more
+  out.valuesRight &= workspace[0] == 0;
+  return out;
+}
+
 } // namespace emutest
 
 static void checkSeeds(const char *name, Outcome (*run)(const Program &, const Options &)) {
@@ -102,6 +115,8 @@ TEST_CASE("CTAs of a cluster push by stores that count") { checkSeeds("store_asy
 TEST_CASE("CTAs of a cluster read each other's shared memory") { checkSeeds("pull", runPull); }
 TEST_CASE("CTAs exchange by bulk copies") { checkSeeds("bulk_push", runBulkPush); }
 TEST_CASE("The last cluster to arrive adds the partial sums") { checkSeeds("last_arriver", runLastArriver); }
+
+TEST_CASE("All CTAs of a grid wait for each other") { checkSeeds("grid_barrier", runGridBarrier); }
 
 TEST_CASE("Counters tell what an exchange does") {
   auto program = compile(readModule("push"));

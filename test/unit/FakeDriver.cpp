@@ -104,6 +104,8 @@ CUresult launch(const CUlaunchConfig *config, CUfunction function, void **parame
                     {}};
   const CUlaunchAttribute *pdl = attributeOf(config, kLaunchProgrammaticSerialization);
   record.pdl = pdl && pdl->value.programmaticSerialization == 1;
+  const CUlaunchAttribute *cooperative = attributeOf(config, kLaunchCooperative);
+  record.cooperative = cooperative && cooperative->value.cooperative == 1;
   return submit([record]() mutable {
     const char *table = reinterpret_cast<const char *>(record.table);
     record.entries.resize(state->memory.at(record.table).first / 8 - 8);

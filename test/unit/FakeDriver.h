@@ -21,6 +21,7 @@ struct FakeLaunch {
   CUdeviceptr table, workspace;
   std::vector<uint64_t> entries; ///< of the table, when the kernel ran
   bool pdl = false;              ///< launched with programmatic stream serialization
+  bool cooperative = false;      ///< all or none of its clusters run at a time
 };
 
 /// Everything that the fake knows; reset between tests.

@@ -110,8 +110,11 @@ TEST_CASE("random plans of the 7B block are many, legal and verify as kernels") 
     REQUIRE(succeeded(lowerToKernels(planned.graph(), *plan, exitCode)));
     std::string why;
     llvm::SmallVector<int64_t> bytes = sharedBytesOf(planned.graph(), *plan, why);
-    REQUIRE(bytes.size() == plan->kernels.size());
-    for (auto [kernel, size] : llvm::zip(plan->kernels, bytes)) {
+    REQUIRE(bytes.size() == plan->launches().size());
+    for (auto [launch, size] : llvm::zip(plan->launches(), bytes)) {
+      const KernelPlan &kernel = plan->kernels[launch.first];
+      choices.insert("joined " + std::to_string(launch.size() > 1));
+      choices.insert("in_flight " + std::to_string(kernel.inFlight > 0));
       CHECK(size > 0);
       CHECK(size <= planned.machine.sharedLimit(kernel.ctasPerSm));
       CHECK(planned.machine.resident(kernel.part, kernel.ctasPerSm) > 0);
@@ -135,7 +138,7 @@ TEST_CASE("random plans of the 7B block are many, legal and verify as kernels") 
         "kernels 2",        "kernels 3",   "split rows",  "split columns",    "gather push",
         "gather butterfly", "gather bulk", "reduce push", "reduce butterfly", "reduce bulk",
         "finish ordered",   "warps 16",    "ctas 3",      "gather async",     "reduce async",
-        "reduce scatter"})
+        "reduce scatter",   "joined 0",    "joined 1",    "in_flight 0",      "in_flight 1"})
     CHECK(choices.count(choice));
   CHECK(!choices.count("finish atomic"));
 }
@@ -153,13 +156,13 @@ TEST_CASE("random plans of every template verify as kernels") {
   }
 }
 
-TEST_CASE("the fewest kernels") {
+TEST_CASE("the fewest launches") {
   for (const char *name : kGraphs) {
     Planned planned(name);
     std::optional<Plan> plan = planned.plan();
     INFO(name << planned.message);
     REQUIRE(plan);
-    CHECK(plan->kernels.size() == (std::string(name) == "two_blocks" ? 2 : 1));
+    CHECK(plan->launches().size() == (std::string(name) == "two_blocks" ? 2 : 1));
   }
 }
 
@@ -320,10 +323,13 @@ TEST_CASE("a plan for a length is the best for it among the plans for others") {
     REQUIRE(plan);
     plans.push_back({length, *plan});
   }
+  auto weighed = [&](const Plan &plan, int64_t length) {
+    return *predictPlan(planned.graph(), plan, planned.machine, length) +
+           kLaunchWorthUs * plan.launches().size();
+  };
   for (auto &[length, plan] : plans)
     for (auto &[other, otherPlan] : plans)
-      CHECK(*predictPlan(planned.graph(), plan, planned.machine, length) <=
-            *predictPlan(planned.graph(), otherPlan, planned.machine, length) + 1e-9);
+      CHECK(weighed(plan, length) <= weighed(otherPlan, length) + 1e-9);
 }
 
 TEST_CASE("other machines get other plans") {
@@ -352,8 +358,9 @@ TEST_CASE("plans keep to what a machine holds") {
           explainPlan(planned.graph(), *plan, planned.machine, 4096, sharedBytesOf);
       REQUIRE(explained);
       const ExplainedKernel &kernel = explained->kernels[0];
-      CHECK(kernel.cost.clusters <= planned.machine.resident(kernel.plan.part, kernel.plan.ctasPerSm));
-      CHECK((!limit || kernel.cost.clusters * kernel.plan.part <= limit));
+      CHECK(kernel.cost.kernels.front().clusters <=
+            planned.machine.resident(kernel.plan.part, kernel.plan.ctasPerSm));
+      CHECK((!limit || kernel.cost.kernels.front().clusters * kernel.plan.part <= limit));
       CHECK(kernel.sharedBytes <= planned.machine.sharedLimit(kernel.plan.ctasPerSm));
     }
   }
@@ -434,7 +441,7 @@ TEST_CASE("a plan is explained phase by phase") {
     CHECK_THAT(text, Contains(part));
   REQUIRE(found->kernels.size() == 1);
   // Phases follow one another without gaps, and their bytes are those of the weights and the cache.
-  const KernelCost &cost = found->kernels[0].cost;
+  const LaunchCost &cost = found->kernels[0].cost;
   double now = 0, bytes = 0;
   for (const Phase &phase : cost.phases) {
     INFO(phase.what);

@@ -86,6 +86,26 @@ TEST_CASE("kernels that wait by themselves may start early, others not") {
   CHECK(fake->launches[1].cluster == 1);
 }
 
+TEST_CASE("kernels whose CTAs wait for each other are launched so that all run at a time") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  manifest.graphs[0].variants[0].kernels[0].cooperative = true;
+  manifest.graphs[0].variants[0].kernels[0].pdl = true;
+  fake->resident = [](const std::string &, unsigned) { return 3; };
+  BundlePtr bundle = loadSmall(manifest);
+  Tensors tensors;
+  Workspace workspace;
+  BindingPtr binding = bindSmall(bundle, tensors);
+  REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
+  fake->flush();
+  REQUIRE(fake->launches.size() == 2);
+  CHECK(fake->launches[0].cooperative);
+  CHECK(fake->launches[0].pdl);
+  CHECK(fake->launches[0].cluster == 4);
+  CHECK(fake->launches[0].grid <= 3 * 4);
+  CHECK_FALSE(fake->launches[1].cooperative);
+}
+
 TEST_CASE("a launch only launches") {
   FakeDriver fake;
   BundlePtr bundle = loadSmall();

@@ -37,7 +37,8 @@ REPLAYS = 5
 STALLED = 40  # seconds without a result after which a plan counts as hung
 KEYS = {
     "part": (1, 2, 4, 8, 16), "warps": (4, 8, 16), "ctas_per_sm": (1, 2, 3), "tile_columns": (64, 128, 256, 512),
-    "ring_stages": (2, 3, 4, 5, 6, 8, 10, 12, 16), "pdl": (0, 1),
+    "ring_stages": (2, 3, 4, 5, 6, 8, 10, 12, 16), "pdl": (0, 1), "in_flight": (0, 2, 3, 4, 6, 8),
+    "prefetch": (0, 2, 4, 6), "joined": (0, 1),
 }  # fmt: skip
 EXCHANGES = ("push", "async", "bulk", "butterfly")
 
@@ -82,9 +83,9 @@ class Planner:
         self.layout = f"--weight-layout={options.weights}"
 
     def ask(self, *arguments):
-        """What cfc prints, or None where it refuses."""
+        """What cfc prints, or None where it refuses: a changed plan may be neither legal nor consistent."""
         done = subprocess.run([self.cfc, *map(str, arguments)], capture_output=True, text=True)
-        if done.returncode not in (0, 3):
+        if done.returncode not in (0, 2, 3):
             raise RuntimeError(f"cfc {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stderr}")
         return done.stdout if done.returncode == 0 else None
 
@@ -106,7 +107,7 @@ class Planner:
 def neighbour(plan, rng):
     """A plan with one or two keys changed; maybe not legal."""
     for _ in range(rng.choice((1, 1, 2))):
-        places = list(re.finditer(r"\b(part|warps|ctas_per_sm|tile_columns|ring_stages|pdl|gather|reduce|split) = (\w+)", plan))
+        places = list(re.finditer(r"\b(part|warps|ctas_per_sm|tile_columns|ring_stages|in_flight|prefetch|pdl|joined|gather|reduce|split) = (\w+)", plan))
         place = rng.choice(places)
         key, value = place.groups()
         if key == "split":

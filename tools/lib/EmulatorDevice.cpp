@@ -48,6 +48,8 @@ public:
       emu::Options options;
       options.seed = seed;
       unsigned most = i < resident.size() ? std::min(kernel.clusters, resident[i]) : kernel.clusters;
+      if (kernel.cooperative)
+        most = std::min(most, emu::mostClusters(kernel.threads, kernel.cluster));
       emu::Report report =
           program->launch(kernel.name, clustersBy(seed, most), table, workspace, memory, options);
       if (!report.ok)

@@ -193,6 +193,7 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
   b.loc = op->getLoc();
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](ForItemsOp o) { return lowerForItems(o); })
+      .Case([&](GridSyncOp o) { return lowerGridSync(o); })
       .Case([&](ReadOp o) { return lowerRead(o); })
       .Case([&](WriteOp o) { return lowerWrite(o); })
       .Case([&](AppendOp o) { return lowerAppend(o); })
@@ -259,6 +260,19 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   round = outerRound;
   inLoop = false;
   return result;
+}
+
+/// One thread speaks for its CTA: the barriers around it pass on what it releases and acquires.
+LogicalResult KernelLowering::lowerGridSync(GridSyncOp op) {
+  if (static_cast<int64_t>(op.getCounter()) < 0)
+    return op.emitOpError("has no place in the workspace for its counter");
+  sync();
+  b.ifThen(b.eq(tid, 0), [&] {
+    Value ctas = b.mul(b.create<simt::NumClustersOp>(b.getI32Type()), func.clusterSize());
+    b.create<simt::GridBarrierOp>(b.offset(workspace, b.i64(op.getCounter())), ctas);
+  });
+  sync();
+  return success();
 }
 
 void KernelLowering::sync() { b.create<simt::BarrierOp>(1, threads); }

@@ -35,6 +35,7 @@ private:
   llvm::LogicalResult lowerBlock(mlir::Block &block);
   llvm::LogicalResult lowerOp(mlir::Operation *op);
   llvm::LogicalResult lowerForItems(ForItemsOp op);
+  llvm::LogicalResult lowerGridSync(GridSyncOp op);
   /// bar.sync of the consumer warps.
   void sync();
   /// bar.sync of this set of consumer warps.
@@ -108,9 +109,13 @@ private:
                  Ring r);
   void feedPacked(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows, int64_t columns,
                   Ring r);
+  Value packedBox(LoadOp load, Value row, Value block);
+  int64_t tilesToPrefetch(const MatmulTiling &t);
+  void prefetchTiles(LoadOp load, const MatmulTiling &t, Value isFirst, Value row, Value column);
   Value boxOffset(const MatmulTiling &t, Value firstRow, Value x);
   std::pair<Value, Value> atStackedRow(LoadOp load, Value row, llvm::function_ref<Value(Value)> place);
   Value existingBoxes(LoadOp load, const MatmulTiling &t, Value row, Value rows);
+  void waitForEarlierTile(Ring r);
   /// Waits for the slot and arms it for `bytes`.
   void acquireSlot(Ring r, Value bytes);
   void copyRow(LoadOp load, Value stackedRow, Value columnBytes, Value bytes, Value dst, Value barrier);
@@ -271,6 +276,7 @@ private:
   llvm::SmallVector<std::string> marks; ///< their names
   llvm::SmallVector<int64_t> markThreads;
   bool inLoop = false;
+  bool isFirstFeed = true;
   bool oneLane = false; ///< one lane of the producer warp does all
 };
 

@@ -137,7 +137,21 @@ void KernelLowering::feedBlock(Block &block) {
   }
 }
 
+/// With plan key `in_flight`: the tile so many before has arrived. A full ring hides what consumers wait for,
+/// but more copies at a time than keep the memory busy slow it down. Before the first use of a slot parity 1
+/// counts as complete.
+void KernelLowering::waitForEarlierTile(Ring r) {
+  int64_t most = func.planValue("in_flight", 0) / sets, stages = layout.stages / sets;
+  if (!most || most >= stages)
+    return;
+  Value slot = b.add(r.slot, -most), wraps = b.lt(slot, 0);
+  Ring earlier{b.select(wraps, b.add(slot, stages), slot), b.select(wraps, b.xorI(r.phase, 1), r.phase),
+               r.first};
+  waitFull(earlier);
+}
+
 void KernelLowering::acquireSlot(Ring r, Value bytes) {
+  waitForEarlierTile(r);
   // A fresh barrier counts as having completed the phase of parity 1.
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, emptyBarrier(r), b.xorI(r.phase, 1));
   if (oneLane) {
@@ -192,7 +206,7 @@ void KernelLowering::copyRow(LoadOp load, Value stackedRow, Value columnBytes, V
     inside = b.andI(inside, b.lt(row, type.getDimSize(0)));
     b.ifThen(inside, [&, weight = weight] {
       Value at = b.add(b.mul(b.wide(row), type.getDimSize(1) * 2), b.wide(columnBytes));
-      b.create<simt::BulkLoadOp>(dst, b.offset(memory.lookup(weight), at), bytes, barrier);
+      b.create<simt::BulkLoadOp>(dst, b.offset(memory.lookup(weight), at), bytes, barrier, /*once=*/true);
     });
     start += rows;
   }
@@ -266,7 +280,8 @@ void KernelLowering::feedBoxes(LoadOp load, const MatmulTiling &t, Value row, Va
     // Past the last weight's end a box is zero.
     auto [from, y] = atStackedRow(load, b.add(row, firstRow),
                                   [&](Value weight) { return map(weight, "pointer", {64, t.boxRows}); });
-    b.create<simt::TensorLoadOp>(dst, from, ValueRange{b.add(column, b.mul(x, 64)), y}, barrier);
+    b.create<simt::TensorLoadOp>(dst, from, ValueRange{b.add(column, b.mul(x, 64)), y}, barrier,
+                                 /*once=*/true);
   });
 }
 
@@ -280,14 +295,39 @@ void KernelLowering::feedPacked(LoadOp load, const MatmulTiling &t, Value row, V
   forCopies(boxes, [&](Value i) {
     Value x = b.rem(i, across / each), firstRow = b.mul(b.div(i, across / each), t.boxRows);
     Value dst = b.offset(slot, boxOffset(t, firstRow, x));
-    auto [from, y] =
-        atStackedRow(load, b.add(row, firstRow), [&](Value weight) { return memory.lookup(weight); });
-    // All stacked weights have the same columns.
-    int64_t wide = cast<MemRefType>(load.getWeights()[0].getType()).getDimSize(1);
-    int64_t panel = llvm::divideCeil(wide, 64) * kBlockBytes;
-    Value inPanel = b.add(b.mul(b.add(b.div(column, 64), x), kBlockBytes), b.mul(b.rem(y, 64), 128));
-    Value at = b.add(b.mul(b.wide(b.div(y, 64)), panel), b.wide(inPanel));
-    b.create<simt::BulkLoadOp>(dst, b.offset(from, at), b.i32(t.boxRows * 128 * each), barrier);
+    Value from = packedBox(load, b.add(row, firstRow), b.add(b.div(column, 64), x));
+    b.create<simt::BulkLoadOp>(dst, from, b.i32(t.boxRows * 128 * each), barrier, /*once=*/true);
+  });
+}
+
+/// Address of the packed box whose first row is stacked row `row`, in column block `block`.
+Value KernelLowering::packedBox(LoadOp load, Value row, Value block) {
+  auto [from, y] = atStackedRow(load, row, [&](Value weight) { return memory.lookup(weight); });
+  // All stacked weights have the same columns.
+  int64_t wide = cast<MemRefType>(load.getWeights()[0].getType()).getDimSize(1);
+  int64_t panel = llvm::divideCeil(wide, 64) * kBlockBytes;
+  Value inPanel = b.add(b.mul(block, kBlockBytes), b.mul(b.rem(y, 64), 128));
+  return b.offset(from, b.add(b.mul(b.wide(b.div(y, 64)), panel), b.wide(inPanel)));
+}
+
+/// How many tiles of each set behind the ring the stream's first rows have to prefetch: what a kernel waits
+/// for at its start is longer than its ring.
+int64_t KernelLowering::tilesToPrefetch(const MatmulTiling &t) {
+  int64_t stages = layout.stages / sets, whole = t.columns / (16 * t.tileBlocks);
+  bool fits = oneLane && t.packed && t.boxRows == kSetRows && t.rows >= kSetRows * sets;
+  return fits ? std::clamp<int64_t>(func.planValue("prefetch", 0) / sets, 0,
+                                    std::max<int64_t>(0, whole - stages))
+              : 0;
+}
+
+/// When the first tile comes that finds no room in the ring, and the kernel before has ended.
+void KernelLowering::prefetchTiles(LoadOp load, const MatmulTiling &t, Value isFirst, Value row,
+                                   Value column) {
+  b.ifThen(isFirst, [&] {
+    waitForLastKernel();
+    for (int64_t s = 0; s < sets; ++s)
+      b.create<simt::PrefetchOp>(packedBox(load, b.add(row, s * kSetRows), b.div(column, 64)),
+                                 b.i32(tilesToPrefetch(t) * t.tileBytes()));
   });
 }
 
@@ -305,6 +345,13 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
       feedRows(load, t, row, column, rows, columns, r);
   };
   int64_t width = t.tileBlocks * 16, whole = t.columns / width, rest = t.columns % width;
+  int64_t ahead = isFirstFeed ? tilesToPrefetch(t) : 0, stages = layout.stages / sets;
+  Value isFirstItem = b.eq(itemOf(load), b.create<simt::ClusterIdOp>(b.getI32Type()));
+  isFirstFeed = false;
+  auto prefetch = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value firstRow, Value c) {
+    Value isFirst = b.andI(isFirstItem, b.andI(b.eq(firstRow, 0), b.eq(c, stages)));
+    prefetchTiles(load, t, isFirst, rowOffset, b.add(columnOffset, b.mul(c, width)));
+  };
   // One tile for each set of consumer warps that has rows, then the next columns.
   auto tiles = [&](Value firstRow, Value c, int64_t columns, ValueRange args) -> Values {
     return forSets(tilesAcross(t, firstRow), args, [&](Value s, Ring r) {
@@ -315,8 +362,11 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
   Values end = overRows(
       t, pieces, itemOf(load), b.i32(0), flatRings(),
       [&](Value firstRow, ValueRange outer) -> Values {
-        Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), outer,
-                           [&](Value c, ValueRange args) { return tiles(firstRow, c, width, args); });
+        Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), outer, [&](Value c, ValueRange args) {
+          if (ahead)
+            prefetch(firstRow, c);
+          return tiles(firstRow, c, width, args);
+        });
         return rest ? tiles(firstRow, b.i32(whole), rest, in) : in;
       },
       [](Value, ValueRange args) { return Values(args); });
@@ -387,7 +437,7 @@ void KernelLowering::feedCache(LoadCacheOp load) {
           tensorMap = map(load.getCache(), field, {64, kSegment, 1});
     forCopies(b.i32(boxes), [&](Value i) {
       b.create<simt::TensorLoadOp>(b.offset(slot, b.mul(i, kSegment * 128)), tensorMap,
-                                   ValueRange{b.mul(i, 64), token, head}, barrier);
+                                   ValueRange{b.mul(i, 64), token, head}, barrier, /*once=*/true);
     });
   };
   int64_t attending = attendSets(func, type), each = localGroups(func, type) / attending;

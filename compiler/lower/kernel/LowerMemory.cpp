@@ -55,10 +55,10 @@ LogicalResult KernelLowering::lowerRead(ReadOp op) {
   if (inside && isRun(type) && source.getElementType() == type.getElementType()) {
     int64_t word = wordFor(n * bytes); // whole is a multiple of n
     Value base = b.offset(from, b.mul(b.wide(first), bytes)), to = bufferOf(op.getResult());
-    forEach(n * bytes / word, [&](Value i) {
-      Value at = b.mul(i, word);
-      b.store(b.load(wordType(b, word), b.offset(base, at)), b.offset(to, at));
-    });
+    forEachBatched(
+        n * bytes / word, 8,
+        [&](Value i) { return b.load(wordType(b, word), b.offset(base, b.mul(i, word))); },
+        [&](Value i, Value data) { b.store(data, b.offset(to, b.mul(i, word))); });
   } else {
     int64_t sourceBytes = source.getElementTypeBitWidth() / 8;
     forEach(n, [&](Value i) {
