@@ -151,6 +151,15 @@ def plan_with_pdl(text, value):
     return re.sub(r"^(kernel [0-9]+:.*)$", rf"\1, pdl = {value}", text, flags=re.M)
 
 
+def plan_joined(text):
+    """A plan whose last linear, and what follows it, waits for all CTAs in the same launch. The planner chooses the rest."""
+    lines = ["kernel 0: pdl = 1", "kernel 1: joined = 1"]
+    ops = [re.match(r"op (.*\)): ", line).group(1) for line in text.splitlines() if line.startswith("op ")]
+    last = max(i for i, op in enumerate(ops) if op.startswith("linear("))
+    lines += [f"op {op}: kernel = {int(i >= last)}" for i, op in enumerate(ops)]
+    return "\n".join([text.splitlines()[0], *lines]) + "\n"
+
+
 def plan_with(text, part):
     """A plan that fixes the size of the CTA axis of one kernel and leaves the rest to the planner."""
     lines = [line for line in text.splitlines() if not line.startswith("kernel ")]

@@ -116,14 +116,21 @@ def run(lanes, seconds):
     return ", ".join(f"{lane.name}: {lane.done} batches" for lane in lanes)
 
 
+PLANS = {
+    "pdl0": lambda text: harness.plan_with_pdl(text, 0),
+    "pdl1": lambda text: harness.plan_with_pdl(text, 1),
+    "joined": harness.plan_joined,  # CTAs wait for each other: two launches must not each hold a part of the chip
+}
+
+
 def start(shared, block, dtype):
-    """Starts compiling the planner's choice with overlapped launches on and off."""
+    """Starts compiling the planner's choice without and with overlapped launches, and a plan of joined kernels."""
     name = f"{block.name}_{dtype}"
     graph = shared.write(f"{name}.mlir", graph_text(block, dtype))
     text, jobs = shared.cfc("compile", graph, "--emit=plan", "-o", "-"), {}
-    for value in map(int, shared.options.pdl.split(",")):
-        path = shared.write(f"{name}_pdl{value}.plan", harness.plan_with_pdl(text, value))
-        jobs[value] = shared.compile_plan(graph, path, f"{name}_pdl{value}.cfk")
+    for kind in shared.options.kinds.split(","):
+        path = shared.write(f"{name}_{kind}.plan", PLANS[kind](text))
+        jobs[kind] = shared.compile_plan(graph, path, f"{name}_{kind}.cfk")
     return jobs
 
 
@@ -150,15 +157,15 @@ def main():
     arguments.add_argument("--layers", type=int, default=4, help="layers of each graph (4)")
     arguments.add_argument("--batch", type=int, default=16, help="replays in a batch (16)")
     arguments.add_argument("--size", type=int, default=8192, help="rows and columns of the matrices (8192)")
-    arguments.add_argument("--pdl", default="0,1", help="overlapped launches off and on (0,1)")
+    arguments.add_argument("--kinds", default=",".join(PLANS), help="plans: %(default)s (all)")
     options = arguments.parse_args()
     if len(options.len) < 2:
         arguments.error("--len needs two lengths")
     shared, failures = harness.Harness(options), []
     jobs = {case: start(shared, *case) for case in shared.cases()}
     for (block, dtype), plans in jobs.items():
-        for value, bundle in plans.items():
-            failures += check(shared, block, dtype, bundle.result(), f"{block.name} {dtype} pdl={value}")
+        for kind, bundle in plans.items():
+            failures += check(shared, block, dtype, bundle.result(), f"{block.name} {dtype} {kind}")
     shared.finish(failures)
 
 
