@@ -108,17 +108,19 @@ void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   a.levels = llvm::Log2_64(localGroups(func, op.getKv().getType()) / a.sets) + 1;
   int64_t all = localGroups(func, op.getKv().getType()) * kLanes * bytes;
   a.together = all <= kTogetherBytes && func.planValue("ctas_per_sm", 1) == 1;
-  a.lanes = allocate(a.together ? all : a.sets * kLanes * bytes);
+  a.lanesBytes = a.together ? all : a.sets * kLanes * bytes;
   a.stack = allocate(a.together ? 0 : a.sets * a.levels * bytes);
   tiles[op.getResult()] = a.sets > 1 || a.together ? allocate(bytes) : a.stack + (a.levels - 1) * bytes;
   attends[op] = a;
 }
 
 namespace {
-/// A tile that only its own CTA writes, and the operations (by number) from its first write to its last read.
+/// What only its own CTA writes, a tile or the lanes of an attend (then `value` is its stream), and the
+/// operations (by number) from its first write to its last read.
 struct LocalTile {
   Value value;
   int64_t bytes, first, last;
+  int64_t size() const { return llvm::alignTo(std::max<int64_t>(bytes, 1), 16); }
 };
 } // namespace
 
@@ -180,6 +182,8 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
       add(result, number[op]);
     if (auto finish = dyn_cast<FinishOp>(op))
       add(finish.getBody().getArgument(0), number[op]);
+    if (auto attend = dyn_cast<AttendOp>(op))
+      local[attend.getKv()] = {attend.getKv(), attends[op].lanesBytes, number[op], number[op]};
   }
   for (Operation *op : order)
     for (Value operand : op->getOperands()) {
@@ -190,22 +194,27 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
         it->second.last = std::max(it->second.last, readUntil(op, it->first));
     }
 
-  int64_t base = llvm::alignTo(sharedBytes, 16), top = base;
+  // Large ones first: small ones find room between them.
+  auto bySize = llvm::to_vector(llvm::make_second_range(local));
+  llvm::stable_sort(bySize, [](const LocalTile &x, const LocalTile &y) { return x.size() > y.size(); });
+  int64_t base = llvm::alignTo(sharedBytes, 16);
   SmallVector<std::pair<int64_t, LocalTile>> placed; // by offset
-  for (auto &[value, tile] : local) {
-    int64_t at = base, size = llvm::alignTo(std::max<int64_t>(tile.bytes, 1), 16);
+  for (const LocalTile &tile : bySize) {
+    int64_t at = base;
     for (auto &[offset, other] : placed) // ascending: the first gap that is large enough
       if (other.first <= tile.last && tile.first <= other.last) {
-        if (at + size <= offset)
+        if (at + tile.size() <= offset)
           break;
-        at = std::max(at, offset + int64_t(llvm::alignTo(std::max<int64_t>(other.bytes, 1), 16)));
+        at = std::max(at, offset + other.size());
       }
-    tiles[value] = at;
-    top = std::max(top, at + size);
+    if (auto attend = isa<KvStreamType>(tile.value.getType()) ? *tile.value.user_begin() : nullptr)
+      attends[attend].lanes = at;
+    else
+      tiles[tile.value] = at;
+    sharedBytes = std::max(sharedBytes, at + tile.size());
     placed.push_back({at, tile});
     llvm::sort(placed, [](auto &x, auto &y) { return x.first < y.first; });
   }
-  sharedBytes = top;
 }
 
 void KernelLayout::placeTiles(FuncOp func) {

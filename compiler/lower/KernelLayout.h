@@ -113,6 +113,7 @@ struct AttendBuffers {
       false; ///< the states of all groups are kept and merged at the end, which needs no barriers before
   int64_t lanes =
       0; ///< [sets][groups of a set, if together][kLanes][heads][dim + 2] f32: states of the group at hand
+  int64_t lanesBytes = 0;
   int64_t stack =
       0; ///< [sets][levels][heads][dim + 2] f32: merged states, a binary counter; its last level is the sum
   int64_t levels = 1;

@@ -6,14 +6,18 @@
 //===----------------------------------------------------------------------===//
 #include "test/unit/KernelHarness.h"
 #include <catch2/catch.hpp>
+#include <functional>
 #include <numeric>
 
 using namespace cfc;
 using namespace cfc::test;
 
 /// Copies x to `first`, then y to `second`, 512 numbers each, by a kernel with something else between them.
-static void checkCopies(const std::string &text) {
+static void checkCopies(const std::string &text, const std::function<void(KernelRun &)> &prepare = {},
+                        const std::function<void(KernelRun &)> &check = {}) {
   KernelRun run(text);
+  if (prepare)
+    prepare(run);
   std::vector<double> x(512), y(512, 7);
   std::iota(x.begin(), x.end(), -256);
   run.set("x", x);
@@ -24,6 +28,8 @@ static void checkCopies(const std::string &text) {
     REQUIRE(report.ok);
     REQUIRE(run.get("first") == x);
     REQUIRE(run.get("second") == y);
+    if (check)
+      check(run);
   }
 }
 
@@ -76,4 +82,41 @@ kernel.func @finish(%x: memref<512xf32>, %y: memref<512xf32>, %v: memref<16xf16>
   }
   kernel.return
 })");
+}
+
+// The states that an attend keeps share memory with tiles: not with x, which may still be written when it
+// begins, nor with v, which is read before and written behind it.
+TEST_CASE("an attend does not write to tiles that are in use", "[kernel]") {
+  const char *text = R"(
+kernel.func @attend(%x: memref<512xf32>, %y: memref<512xf32>, %q: memref<16xf16>, %c: !kernel.cache<heads = 1, dim = 16, f16>,
+    %len: memref<1xi32>, %v: memref<300xf32>, %o: memref<16xf32>, %w: memref<300xf32>, %first: memref<512xf32>, %second: memref<512xf32>)
+    axes(head = 1 @grid, warp = 8 @warp) plan() {
+  kernel.for_items %h over head {
+    %t = kernel.read %q at %h : memref<16xf16> -> !kernel.tile<16xf16>
+    %d = kernel.read %v at %h : memref<300xf32> -> !kernel.tile<300xf32>
+    %a = kernel.read %x at %h : memref<512xf32> -> !kernel.tile<512xf32>
+    kernel.write %a, %first at %h : !kernel.tile<512xf32>, memref<512xf32>
+    %kv = kernel.load_cache %c tokens %len at %h bound 256 : !kernel.cache<heads = 1, dim = 16, f16>, memref<1xi32>, !kernel.item -> !kernel.kv_stream<16, f16>
+    %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<16xf16>, !kernel.kv_stream<16, f16> -> !kernel.tile<1x18xf32>
+    %b = kernel.read %y at %h : memref<512xf32> -> !kernel.tile<512xf32>
+    %n, %l = kernel.normalize %p : !kernel.tile<1x18xf32> -> !kernel.tile<16xf32>, !kernel.tile<1xf32>
+    kernel.write %n, %o at %h : !kernel.tile<16xf32>, memref<16xf32>
+    kernel.write %b, %second at %h : !kernel.tile<512xf32>, memref<512xf32>
+    kernel.write %d, %w at %h : !kernel.tile<300xf32>, memref<300xf32>
+  }
+  kernel.return
+})";
+  std::vector<double> ones(256 * 16, 1), v(300);
+  std::iota(v.begin(), v.end(), 1);
+  auto prepare = [&](KernelRun &run) {
+    run.set("q", std::vector<double>(16, 1));
+    run.set("c.k", ones);
+    run.set("c.v", ones);
+    run.set("len", {200});
+    run.set("v", v);
+  };
+  checkCopies(text, prepare, [&](KernelRun &run) {
+    REQUIRE(run.get("w") == v);
+    REQUIRE(run.get("o") == std::vector<double>(16, 1));
+  });
 }
