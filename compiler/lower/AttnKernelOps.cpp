@@ -26,6 +26,7 @@ static Algorithm algorithmOf(Exchange exchange) {
   case Exchange::Scatter:
     return Algorithm::Scatter;
   case Exchange::Ordered:
+  case Exchange::Waiting:
     return Algorithm::Ordered;
   case Exchange::Atomic:
     return Algorithm::Atomic;
@@ -148,6 +149,7 @@ void KernelWriter::writeFinishing(attn::LinearOp op) {
     auto finish = FinishOp::create(body, op.getLoc(), product, axis, algorithmOf(planOf(plan, op).finish),
                                    place.counters, place.partials);
     finish.setPieces(finishPieces(rows, kernelPlan, planOf(plan, op).finish));
+    finish.setFinishers(finishers(rows, shape.getHeads(), kernelPlan, planOf(plan, op).finish));
     Block *block = &finish.getBody().emplaceBlock();
     Value sum = block->addArgument(tile({rows}, f32, {split}), op.getLoc());
     OpBuilder inside = OpBuilder::atBlockEnd(block);

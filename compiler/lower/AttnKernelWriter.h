@@ -24,7 +24,7 @@ public:
   int64_t offsetOf(mlir::Value value) const { return offsets.lookup(value); }
   /// Byte offsets for the sum over the items of a linear's result.
   struct Finish {
-    int64_t counters, partials;
+    int64_t counters = -1, partials = -1;
   };
   Finish finishOf(mlir::Value result) const { return finishes.lookup(result); }
   /// Byte offset of the counter of the barrier before a joined kernel.

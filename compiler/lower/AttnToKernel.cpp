@@ -107,7 +107,7 @@ int64_t MemoryMap::allocate(int64_t size, int64_t alignment) {
 
 static int64_t rowsOf(Value result) { return widthOf(result); }
 
-/// Counters of every finish, and accumulators of the atomic ones.
+/// Counters of every finish, and sums that are zero between launches.
 void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
     auto linear = dyn_cast<attn::LinearOp>(op);
@@ -115,10 +115,13 @@ void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const Ke
       continue;
     for (Value result : linear.getResults()) {
       Finish &place = finishes[result];
-      place.counters =
-          allocate(4 * kernel.part * finishPieces(rowsOf(result), kernel, planOf(plan, op).finish), 16);
-      if (planOf(plan, op).finish == Exchange::Atomic)
-        place.partials = allocate(4 * rowsOf(result), 256);
+      int64_t rows = rowsOf(result);
+      Exchange finish = planOf(plan, op).finish;
+      place.counters = allocate(4 * kernel.part * finishPieces(rows, kernel, finish), 16);
+      if (finish == Exchange::Atomic)
+        place.partials = allocate(4 * rows, 256);
+      else if (finishers(rows, shape.getHeads(), kernel, finish))
+        place.partials = allocate(4 * shape.getHeads() * rows, 256);
     }
   }
 }
@@ -128,7 +131,7 @@ void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan) {
   for (Operation *op : shape.getOps()) {
     auto linear = dyn_cast<attn::LinearOp>(op);
     for (Value result : op->getResults()) {
-      if (linear && shape.finishes(linear) && planOf(plan, op).finish != Exchange::Atomic)
+      if (linear && shape.finishes(linear) && finishes[result].partials < 0)
         finishes[result].partials = allocate(4 * shape.getHeads() * rowsOf(result), 256);
       auto tensor = dyn_cast<RankedTensorType>(result.getType());
       if (tensor && shape.isStored(result) && !tensorOf(result))

@@ -69,6 +69,16 @@ LogicalResult KernelAssignStoragePass::assignEntries() {
   return success();
 }
 
+/// An atomic sum is one; else each item leaves its own.
+static LogicalResult checkPartials(FinishOp op) {
+  int64_t items = op->getParentOfType<FuncOp>().axis(op.getAxis()).getSize();
+  int64_t elements = op.getTile().getType().getNumElements();
+  if (op.getAlgorithm() != Algorithm::Ordered || elements <= kMaxWorkspace / 4 / items)
+    return success();
+  return op.emitOpError("has ") << items << " partial sums of " << elements
+                                << " elements: more than 2^40 bytes";
+}
+
 LogicalResult KernelAssignStoragePass::assignWorkspace() {
   ModuleOp module = getOperation();
   if (module->hasAttr("kernel.workspace_bytes"))
@@ -82,22 +92,18 @@ LogicalResult KernelAssignStoragePass::assignWorkspace() {
   SmallVector<FinishOp> finishes;
   module.walk([&](FinishOp op) { finishes.push_back(op); });
   for (FinishOp op : finishes) {
+    if (failed(checkPartials(op)))
+      return failure();
     auto func = op->getParentOfType<FuncOp>();
     op.setCounters(allocate(4 * func.clusterSize() * op.getPieces()));
-    if (op.getAlgorithm() == Algorithm::Atomic)
-      op.setPartials(allocate(4 * op.getTile().getType().getNumElements()));
+    if (op.clearsPartials())
+      op.setPartials(allocate(op.partialBytes()));
   }
   module.walk([&](GridSyncOp op) { op.setCounter(allocate(4)); });
   int64_t zero = llvm::alignTo(bytes, 16);
   for (FinishOp op : finishes)
-    if (op.getAlgorithm() == Algorithm::Ordered) {
-      int64_t items = op->getParentOfType<FuncOp>().axis(op.getAxis()).getSize();
-      int64_t elements = op.getTile().getType().getNumElements();
-      if (elements > kMaxWorkspace / 4 / items)
-        return op.emitOpError("has ")
-               << items << " partial sums of " << elements << " elements: more than 2^40 bytes";
+    if (!op.clearsPartials())
       op.setPartials(allocate(op.partialBytes()));
-    }
   Builder builder(&getContext());
   module->setAttr("kernel.zero_bytes", builder.getI64IntegerAttr(zero));
   module->setAttr("kernel.workspace_bytes", builder.getI64IntegerAttr(std::max(zero, bytes)));
@@ -168,7 +174,7 @@ static LogicalResult checkPlace(FuncOp func, BlockArgument arg, Workspace worksp
 static LogicalResult checkFinish(FinishOp op, Workspace workspace) {
   auto func = op->getParentOfType<FuncOp>();
   int64_t partials = op.partialBytes(), counters = 4 * func.clusterSize() * op.getPieces();
-  int64_t end = op.getAlgorithm() == Algorithm::Atomic ? workspace.zero : workspace.bytes;
+  int64_t end = op.clearsPartials() ? workspace.zero : workspace.bytes;
   int64_t firstCounter = op.getCounters(), firstPartial = op.getPartials();
   if (firstCounter < 0 || firstCounter % 4 || firstCounter > workspace.zero - counters || firstPartial < 0 ||
       firstPartial % 16 || firstPartial > end - partials)

@@ -280,6 +280,17 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
             << " pieces: each has a multiple of " << kSetRows * consumerSets(func)
             << ", and its body works on elements";
       }
+      auto waits = llvm::find_if(users, [](Operation *user) {
+        auto f = dyn_cast<FinishOp>(user);
+        return f && f.getFinishers();
+      });
+      if (succeeded(t) && waits != users.end() &&
+          (!finish || t->rows % (4 * cast<FinishOp>(*waits).getFinishers()))) {
+        failedTiling = true;
+        waits->emitOpError("cannot share out ")
+            << t->rows << " rows a CTA to " << cast<FinishOp>(*waits).getFinishers()
+            << " finishers: each has a multiple of 4, and its body works on elements";
+      }
       if (succeeded(t))
         slotBytes = std::max(slotBytes, t->tileBytes());
     }
@@ -312,6 +323,7 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.sharedBytes = layout.empty + 8 * layout.stages;
   func.walk([&](ExchangeOp op) { layout.placeExchange(func, op); });
   layout.flag = layout.allocate(16);
+  func.walk([&](FinishOp op) { layout.masks[op] = layout.allocate(op.getFinishers() ? 4 : 0); });
   layout.marks = layout.allocate(func->hasAttr(kProfileAttr) ? 8 * kMaxMarks : 0);
   layout.sharedBytes = llvm::alignTo(layout.sharedBytes, 16);
   layout.scratch = layout.allocate(1024);

@@ -134,6 +134,8 @@ public:
   int64_t ring = 0;
   bool copiesToPeers = false; ///< an exchange goes by bulk copies, which read this CTA's memory
 
+  /// 4 bytes of a kernel.finish that waits: the shares that this CTA finishes, as bits.
+  int64_t shares(FinishOp op) const { return masks.lookup(op); }
   int64_t tile(mlir::Value value) const { return tiles.lookup(value); }
   const ExchangeBuffers &exchange(ExchangeOp op) const { return exchanges.find(op)->second; }
   const AttendBuffers &attend(AttendOp op) const { return attends.find(op)->second; }
@@ -157,6 +159,7 @@ private:
   llvm::DenseMap<mlir::Operation *, ExchangeBuffers> exchanges;
   llvm::DenseMap<std::pair<mlir::Operation *, mlir::Attribute>, int64_t> empties; // by loop and axis
   llvm::DenseMap<mlir::Operation *, AttendBuffers> attends;
+  llvm::DenseMap<mlir::Operation *, int64_t> masks;
   llvm::SmallVector<std::pair<int64_t, int64_t>> barriers;
 };
 

@@ -9,6 +9,7 @@
 //    CTA need PTX 8.6, and it takes them to touch only what the operands point to,
 //    as it does for the fence of a tensor map;
 //  - the barrier of a grid: LLVM has no reduction that wraps;
+//  - words that other CTAs wait for: LLVM has no atomic access of 16 bytes;
 //  - griddepcontrol: for LLVM it touches no memory, so loads could pass it;
 //  - movmatrix: unknown to LLVM.
 //
@@ -358,6 +359,58 @@ static LogicalResult lowerStoreAsync(StoreAsyncOp op, StoreAsyncOp::Adaptor in, 
   return success();
 }
 
+//===-- Words that other CTAs wait for ------------------------------------===//
+
+static LogicalResult lowerStoreRelaxed(StoreRelaxedOp op, StoreRelaxedOp::Adaptor in, Rewriter &rewriter,
+                                       const Types &) {
+  SmallVector<Value> operands = {in.getAddress()};
+  for (unsigned i = 0; i != 4; ++i)
+    operands.push_back(LLVM::ExtractElementOp::create(rewriter, op.getLoc(), in.getValue(),
+                                                      constantI32(rewriter, op.getLoc(), i)));
+  createPtx(rewriter, op.getLoc(), {}, "st.relaxed.gpu.global.v4.b32 [$0], {$1, $2, $3, $4};", "l,r,r,r,r",
+            operands);
+  rewriter.eraseOp(op);
+  return success();
+}
+
+/// All loads, then each again for as long as a word of it is 0.
+static LogicalResult lowerAwaitWords(AwaitWordsOp op, AwaitWordsOp::Adaptor in, Rewriter &rewriter,
+                                     const Types &) {
+  Location loc = op.getLoc();
+  unsigned count = op.getNumResults();
+  std::string loads, asks, constraints;
+  for (unsigned i = 0; i != count; ++i) {
+    unsigned w = 4 * i;
+    std::string words = llvm::formatv("{0}${2}, ${3}, ${4}, ${5}{1}", "{", "}", w, w + 1, w + 2, w + 3).str();
+    std::string load =
+        llvm::formatv("ld.relaxed.gpu.global.v4.b32 {0}, [${1}];\n", words, 4 * count + i).str();
+    loads += load;
+    asks += llvm::formatv("ASK{0}: min.u32 %low, ${1}, ${2};\n"
+                          "min.u32 %low, %low, ${3};\nmin.u32 %low, %low, ${4};\n"
+                          "setp.ne.u32 %there, %low, 0;\n@%there bra END{0};\n{5}bra ASK{0};\nEND{0}:\n",
+                          i, w, w + 1, w + 2, w + 3, load)
+                .str();
+    constraints += "=&r,=&r,=&r,=&r,";
+  }
+  for (unsigned i = 0; i != count; ++i)
+    constraints += i ? ",l" : "l";
+  SmallVector<Type> registers(4 * count, rewriter.getI32Type());
+  auto type = LLVM::LLVMStructType::getLiteral(rewriter.getContext(), registers);
+  auto ptx = createPtx(rewriter, loc, type, "{ .reg .pred %there; .reg .u32 %low;\n" + loads + asks + "}",
+                       constraints, in.getAddresses());
+  SmallVector<Value> results;
+  for (unsigned i = 0; i != count; ++i) {
+    Value vector = LLVM::PoisonOp::create(rewriter, loc, VectorType::get(4, rewriter.getI32Type()));
+    for (unsigned k = 0; k != 4; ++k) {
+      Value word = LLVM::ExtractValueOp::create(rewriter, loc, ptx.getResult(0), 4 * i + k);
+      vector = LLVM::InsertElementOp::create(rewriter, loc, vector, word, constantI32(rewriter, loc, k));
+    }
+    results.push_back(vector);
+  }
+  rewriter.replaceOp(op, results);
+  return success();
+}
+
 static LogicalResult lowerBulkStore(BulkStoreOp op, BulkStoreOp::Adaptor in, Rewriter &rewriter,
                                     const Types &) {
   createPtx(rewriter, op.getLoc(), {}, "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;", "l,r,r",
@@ -492,6 +545,8 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerTensorMapAcquire);
   addLowering(patterns, types, lowerBulkPush);
   addLowering(patterns, types, lowerStoreAsync);
+  addLowering(patterns, types, lowerStoreRelaxed);
+  addLowering(patterns, types, lowerAwaitWords);
   addLowering(patterns, types, lowerBulkStore);
   addLowering(patterns, types, lowerBulkCommit);
   addLowering(patterns, types, lowerBulkWait);

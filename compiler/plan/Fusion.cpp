@@ -79,7 +79,17 @@ int64_t cfc::finishPieces(int64_t rows, const KernelPlan &plan, Exchange finish)
   // More pieces would leave less to do at the end, but each costs the stream a barrier and a release.
   constexpr int64_t kWarpRows = 16, kPieces = 2;
   bool even = rows % (plan.part * plan.warps * kWarpRows * kPieces) == 0;
-  return even && finish != Exchange::Atomic ? kPieces : 1;
+  return even && finish == Exchange::Ordered ? kPieces : 1;
+}
+
+int64_t cfc::finishers(int64_t rows, int64_t items, const KernelPlan &plan, Exchange finish) {
+  constexpr int64_t kFour = 4; // rows of a thread
+  if (finish != Exchange::Waiting || rows % (plan.part * kFour))
+    return 0;
+  int64_t n = 8; // each reads 1 / n of the sums; more of them keep more SMs from the next kernel
+  while (n > items || rows % (plan.part * kFour * n))
+    n /= 2;
+  return n;
 }
 
 bool cfc::isPackable(Value value) {

@@ -95,6 +95,8 @@ int64_t slotsOf(attn::LinearOp op);
 /// In how many pieces each CTA takes the `rows` of a sum over the items: 2 where each warp then has rows in
 /// both.
 int64_t finishPieces(int64_t rows, const KernelPlan &plan, Exchange finish);
+/// How many clusters finish a sum over `items` of `rows` for which they wait; 0: they do not.
+int64_t finishers(int64_t rows, int64_t items, const KernelPlan &plan, Exchange finish);
 
 /// Whether a graph's argument is a weight of linears that can be packed: where columns belong to heads, a
 /// head has a multiple of 64 of them. The same for every plan.

@@ -24,7 +24,7 @@ namespace cfc {
 /// How a linear's weights are spread over the CTAs of a cluster.
 enum class Split { Unset, Rows, Columns };
 /// How an exchange is done; docs of the kernel dialect say what each is.
-enum class Exchange { Unset, Push, Butterfly, Bulk, Async, Scatter, Ordered, Atomic };
+enum class Exchange { Unset, Push, Butterfly, Bulk, Async, Scatter, Ordered, Atomic, Waiting };
 
 /// How a linear's weights lie in memory: row-major as in checkpoints, or in blocks (docs/design.md, "Packed
 /// weights").

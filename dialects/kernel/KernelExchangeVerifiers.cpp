@@ -216,6 +216,15 @@ LogicalResult FinishOp::verify() {
     if (!matmul || getAlgorithm() != Algorithm::Ordered || !llvm::isPowerOf2_64(n) || n > 16)
       return emitOpError("has ") << n << " pieces; 2, 4, 8 or 16 are possible, of a matmul's rows by ordered";
   }
+  if (int64_t n = getFinishers(); n != 0) {
+    bool matmul = getTile().getDefiningOp<MatmulOp>() && getTile().hasOneUse() && !getGather();
+    if (!matmul || getAlgorithm() != Algorithm::Ordered || getPieces() != 1)
+      return emitOpError("has finishers: they take a matmul's rows by ordered, in one piece");
+    int64_t most = std::min<int64_t>(32, axis.getSize());
+    if (n < 0 || n > most || axis.getSize() > 0xffff)
+      return emitOpError("has ") << n << " finishers of the sum over " << axis.getSize() << " items; up to "
+                                 << most << " are possible, of less than 2^16 items";
+  }
   SmallVector<int64_t> shape(tile.getShape());
   if (getGather())
     shape = {tile.getNumElements() * axis.getSize()};

@@ -362,6 +362,8 @@ void FinishOp::print(OpAsmPrinter &printer) {
   SmallVector<StringRef> elided = {getAxisAttrName(), getAlgorithmAttrName(), getGatherAttrName()};
   if (getPieces() == 1)
     elided.push_back(getPiecesAttrName());
+  if (getFinishers() == 0)
+    elided.push_back(getFinishersAttrName());
   printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), elided);
   printer << " : " << getTile().getType() << " as ";
   printer.printRegionArgument(getBody().getArgument(0));

@@ -337,16 +337,21 @@ def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldO
     may not have started. `counters` and `partials` are byte offsets in the workspace.
     `pieces` > 1, of a matmul's rows by ordered: each CTA takes its rows in so many equal pieces, item i from piece
     i mod `pieces` on, and counts the arrivals of each, so that different items finish the pieces.
+    `finishers` = F > 0, of a matmul's rows by ordered: the clusters of the last F items that begin the matmul finish 1 / F of
+    the rows each, behind their last item, and wait for the partial sums of all items, if all clusters have started by then;
+    the shares of those that cannot know that fall to the cluster that starts last. F is at most 32, and at most the number of items.
   }];
   let arguments = (ins Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm,
                        DefaultValuedAttr<I64Attr, "-1">:$counters, DefaultValuedAttr<I64Attr, "-1">:$partials,
-                       UnitAttr:$gather, DefaultValuedAttr<I64Attr, "1">:$pieces);
+                       UnitAttr:$gather, DefaultValuedAttr<I64Attr, "1">:$pieces, DefaultValuedAttr<I64Attr, "0">:$finishers);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// Bytes of what all items leave in the workspace.
     int64_t partialBytes();
+    /// Whether the partial sums are zero between launches.
+    bool clearsPartials() { return getFinishers() || getAlgorithm() == Algorithm::Atomic; }
   }];
 }
 #endif

@@ -72,6 +72,13 @@ LogicalResult MmaOp::verify() {
   return success();
 }
 
+LogicalResult AwaitWordsOp::verify() {
+  if (getAddresses().empty() || getAddresses().size() > 16 || getNumResults() != getAddresses().size())
+    return emitOpError("takes 1 to 16 addresses and gives as many values, not ")
+           << getAddresses().size() << " and " << getNumResults();
+  return success();
+}
+
 LogicalResult TensorLoadOp::verify() {
   if (getCoordinates().size() != 2 && getCoordinates().size() != 3)
     return emitOpError("takes 2 or 3 coordinates, not ") << getCoordinates().size();

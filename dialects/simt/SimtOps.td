@@ -174,6 +174,22 @@ def Simt_StoreAsyncOp : Simt_Op<"store_async"> {
   let arguments = (ins AnyTypeOf<[I32, VectorOfLengthAndType<[2, 4], [I32]>]>:$value, Simt_Cluster:$address, Simt_Cluster:$barrier);
   let assemblyFormat = "$value `,` $address `,` $barrier attr-dict `:` type($value)";
 }
+def Simt_StoreRelaxedOp : Simt_Op<"store_relaxed", [MemoryEffects<[MemWrite]>]> {
+  let summary = "st.relaxed.gpu of 16 bytes: words for which threads of other CTAs wait by await_words";
+  let arguments = (ins VectorOfLengthAndType<[4], [I32]>:$value, Simt_Global:$address);
+  let assemblyFormat = "$value `,` $address attr-dict `:` type($value) `,` type($address)";
+}
+def Simt_AwaitWordsOp : Simt_Op<"await_words"> {
+  let summary = "waits until none of the four 32-bit words at any of `addresses` is 0, and gives them";
+  let description = [{
+    ld.relaxed.gpu: each word is there or is not; nothing else that its writer has done can be relied on. All loads are
+    under way before the first is waited for. The program knows that the writers have started.
+  }];
+  let arguments = (ins Variadic<Simt_Global>:$addresses);
+  let results = (outs Variadic<VectorOfLengthAndType<[4], [I32]>>:$results);
+  let assemblyFormat = "$addresses attr-dict `:` type($addresses) `->` type($results)";
+  let hasVerifier = 1;
+}
 def Simt_LoadPtrOp : Simt_Op<"load_ptr", [MemoryEffects<[MemRead]>]> {
   let summary = "loads a global address stored in global memory (8 bytes)";
   let arguments = (ins Simt_Global:$address);

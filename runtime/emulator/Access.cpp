@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/emulator/EntryPoints.h"
 #include "runtime/emulator/Runtime.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -313,6 +314,29 @@ void cfc_emu_grid_barrier(Fiber *fiber, char *counter, uint32_t ctas, uint32_t l
   }
   synchronise(fiber, counter, Ordering::Acquire, Scope::Gpu);
   countOn(counter, 2 * ctas - 1);
+}
+
+//===-- Words that other CTAs wait for ------------------------------------===//
+/// Where the caller puts the 16 bytes, before any other thread runs. They reach memory without a release.
+void *cfc_emu_store_relaxed(Fiber *fiber, char *address, uint32_t location) {
+  Launch &launch = *fiber->launch;
+  void *to = cfc_emu_store_global(fiber, address, 16, location);
+  launch.publish(fiber);
+  launch.wakeWordWaiters(reinterpret_cast<uintptr_t>(address));
+  return to;
+}
+
+const void *cfc_emu_await_words(Fiber *fiber, const char *address, uint32_t location) {
+  Launch &launch = *fiber->launch;
+  while (true) {
+    const void *found = cfc_emu_load_global(fiber, address, 16, location);
+    uint32_t words[4];
+    std::memcpy(words, found, sizeof words);
+    if (!llvm::is_contained(words, 0u))
+      return found;
+    launch.wordWaiters[reinterpret_cast<uintptr_t>(address) >> 4].push_back(fiber);
+    launch.block(fiber, WaitKind::Words, location);
+  }
 }
 
 //===-- Approximate arithmetic --------------------------------------------===//

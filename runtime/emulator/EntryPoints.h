@@ -37,6 +37,9 @@ void cfc_emu_cluster_arrive(CfcFiber *, uint32_t relaxed, uint32_t location);
 void cfc_emu_cluster_wait(CfcFiber *, uint32_t location);
 void cfc_emu_grid_wait(CfcFiber *, uint32_t location);
 void cfc_emu_grid_barrier(CfcFiber *, char *counter, uint32_t ctas, uint32_t location);
+// 16 bytes each: where to put them, and where they are once no word of them is 0.
+void *cfc_emu_store_relaxed(CfcFiber *, char *address, uint32_t location);
+const void *cfc_emu_await_words(CfcFiber *, const char *address, uint32_t location);
 // Accesses of the launch so far.
 uint64_t cfc_emu_global_timer(CfcFiber *, uint32_t location);
 

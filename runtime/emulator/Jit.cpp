@@ -112,6 +112,8 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_cluster_wait);
   CFC_DEFINE(cfc_emu_grid_wait);
   CFC_DEFINE(cfc_emu_grid_barrier);
+  CFC_DEFINE(cfc_emu_store_relaxed);
+  CFC_DEFINE(cfc_emu_await_words);
   CFC_DEFINE(cfc_emu_global_timer);
   CFC_DEFINE(cfc_emu_mbarrier_init);
   CFC_DEFINE(cfc_emu_mbarrier_arrive);

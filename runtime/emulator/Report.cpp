@@ -181,6 +181,8 @@ static std::string describeWait(const Fiber &fiber) {
         return fmt::format("at the grid's barrier, reached by {} of {} CTAs", waiters.size(),
                            fiber.launch->numClusters * fiber.launch->kernel.cluster);
     break;
+  case WaitKind::Words:
+    return "for words that nobody has written";
   case WaitKind::Mbarrier: {
     const Mbarrier &b = *fiber.waitBarrier;
     return fmt::format(

@@ -60,6 +60,7 @@ enum class WaitKind : uint8_t {
   NamedBarrier,
   ClusterBarrier,
   GridBarrier,
+  Words,
   Mbarrier,
   BulkGroups
 };
@@ -304,6 +305,9 @@ struct Launch {
 
   // Visibility.cpp
   void closeOpen(Fiber *fiber);
+  void publish(Fiber *fiber);
+  /// Threads that wait for words in the granule of `address` look again.
+  void wakeWordWaiters(uintptr_t address);
   void release(Fiber *fiber, ReleaseSet &set, Scope scope);
   void acquire(Fiber *fiber, ReleaseSet &set, Scope scope);
   void gather(Fiber *fiber, Chunks &into, uint64_t mark);
@@ -361,6 +365,7 @@ struct Launch {
   RecordPool pool;
   llvm::DenseMap<uintptr_t, ReleaseSet> atomics; // releases through each atomic's address
   llvm::DenseMap<uintptr_t, llvm::SmallVector<Fiber *, 0>> gridWaiters; // by counter
+  llvm::DenseMap<uintptr_t, llvm::SmallVector<Fiber *, 0>> wordWaiters; // by 16-byte granule
   llvm::DenseSet<std::pair<uint64_t, const void *>> acquiredMaps; // threads and the tensor maps they acquired
   std::vector<std::unique_ptr<Overlay>> orphans;                  // of CTAs that have exited
   std::vector<const Memory::Region *> lastRegion; // by location: the region of its last access

@@ -219,6 +219,18 @@ LogicalResult KernelLowering::lowerMemory(Operation *) {
       .Case([&](simt::StoreOp store) { return lowerStore(store); })
       .Case([&](simt::StoreAsyncOp store) { return lowerStoreAsync(store); })
       .Case([&](simt::AtomicOp atomic) { return lowerAtomic(atomic); })
+      .Case([&](simt::StoreRelaxedOp store) {
+        Value where = call("store_relaxed", ptr, {store.getAddress()});
+        LLVM::StoreOp::create(b, loc, store.getValue(), where, 16);
+        return store.erase(), success();
+      })
+      .Case([&](simt::AwaitWordsOp await) {
+        for (auto [address, result] : llvm::zip(await.getAddresses(), await.getResults())) {
+          Value where = call("await_words", ptr, {address});
+          result.replaceAllUsesWith(LLVM::LoadOp::create(b, loc, result.getType(), where, 16));
+        }
+        return await.erase(), success();
+      })
       .Case([&](simt::LoadPtrOp load) {
         Value where = call("load_global", ptr, {load.getAddress(), constant(8)});
         return replace(asSimt(LLVM::LoadOp::create(b, loc, ptr, where, 8), load.getType()));

@@ -111,6 +111,7 @@ void Launch::land(Record &record) {
         markWriters(*oldest->target, reinterpret_cast<char *>(oldest->address) - oldest->target->shared,
                     oldest->size, 0);
     }
+    wakeWordWaiters(oldest->address);
     entry->second = oldest->next;
     done = oldest == &record;
   }
@@ -164,6 +165,27 @@ void Launch::closeOpen(Fiber *fiber) {
   if (random.oneIn(2))
     schedule(Event::Land, fiber->open, 1 + random.below(chaos.landDelay));
   fiber->open = nullptr;
+}
+
+/// What the thread has stored lands for certain, at a random time.
+void Launch::publish(Fiber *fiber) {
+  if (!fiber->open)
+    return;
+  fiber->known.push_back(fiber->open);
+  schedule(Event::Land, fiber->open, 1 + random.below(chaos.landDelay));
+  fiber->open = nullptr;
+}
+
+void Launch::wakeWordWaiters(uintptr_t address) {
+  if (wordWaiters.empty())
+    return;
+  auto waiters = wordWaiters.find(granule(address));
+  if (waiters == wordWaiters.end())
+    return;
+  llvm::SmallVector<Fiber *, 0> woken = std::move(waiters->second);
+  wordWaiters.erase(waiters);
+  for (Fiber *waiter : woken)
+    wake(waiter);
 }
 
 void cfc::emu::addRelease(ReleaseSet &set, const Release &added) {

@@ -191,6 +191,66 @@ kernel.func @atomic_pieces(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memre
 
 // -----
 
+kernel.func @atomic_finishers(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>, %z: memref<1xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has finishers: they take a matmul's rows by ordered, in one piece}}
+    kernel.finish %m over item by atomic attributes {finishers = 2 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @finishers_of_pieces(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>, %z: memref<1xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has finishers: they take a matmul's rows by ordered, in one piece}}
+    kernel.finish %m over item by ordered attributes {finishers = 2 : i64, pieces = 2 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @many_finishers(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>, %z: memref<1xf32>) axes(item = 4 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<16xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x16xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x16xf16>, !kernel.tile<16xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has 8 finishers of the sum over 4 items; up to 4 are possible, of less than 2^16 items}}
+    kernel.finish %m over item by ordered attributes {finishers = 8 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @negative_finishers(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>, %z: memref<1xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{has -1 finishers of the sum over 2 items; up to 2 are possible, of less than 2^16 items}}
+    kernel.finish %m over item by ordered attributes {finishers = -1 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
 kernel.func @pieces_of_all(%x: memref<64xf32>, %y: memref<128xf32>) axes(item = 2 @grid) plan() {
   kernel.for_items %i over item {
     %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32>

@@ -73,6 +73,23 @@ module attributes {kernel.workspace_bytes = 256 : i64, kernel.zero_bytes = 16 : 
 
 // -----
 
+module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 16 : i64} {
+  kernel.func @waiting(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64xf32>) axes(item = 2 @grid) plan() {
+    kernel.for_items %i over item {
+      %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+      %s = kernel.load %w rows [64] columns at %i : memref<64x64xf16> -> !kernel.stream<64x32xf16>
+      %m = kernel.matmul %s, %t slots 1 : !kernel.stream<64x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<64xf32, item: partial(sum)>
+      // expected-error@+1 {{its 4 and 512 bytes do not lie in it}}
+      kernel.finish %m over item by ordered attributes {counters = 0 : i64, partials = 16 : i64, finishers = 2 : i64} : !kernel.tile<64xf32, item: partial(sum)> as %sum: !kernel.tile<64xf32> {
+        kernel.write %sum, %y : !kernel.tile<64xf32>, memref<64xf32>
+      }
+    }
+    kernel.return
+  }
+}
+
+// -----
+
 kernel.func @early(%x: memref<8xf16>, %w: memref<8x8xf16>, %y: memref<8xf32>) axes() plan(pdl = 1) {
   %t = kernel.read %x : memref<8xf16> -> !kernel.tile<8xf16>
   // expected-error@+1 {{streams what a kernel of this file writes, which with pdl = 1 may not be there yet}}

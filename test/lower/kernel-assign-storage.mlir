@@ -30,6 +30,23 @@ kernel.func @second(%y: memref<64xf32>, %z: memref<64xf32>) axes() plan() {
 
 // -----
 
+// Sums for which clusters wait are zero between launches, like the two counts.
+// CHECK: module attributes {kernel.workspace_bytes = 784 : i64, kernel.zero_bytes = 784 : i64}
+// CHECK: kernel.finish {{.*}} {counters = 0 : i64, finishers = 2 : i64, partials = 16 : i64}
+kernel.func @waiting(%x: memref<96xf16>, %w: memref<64x96xf16>, %y: memref<64xf32>) axes(item = 3 @grid, part = 2 @cta) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<96xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [64] columns at %i : memref<64x96xf16> -> !kernel.stream<64x32xf16, part: split(0)>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<64x32xf16, part: split(0)>, !kernel.tile<32xf16> -> !kernel.tile<64xf32, part: split(0), item: partial(sum)>
+    kernel.finish %m over item by ordered attributes {finishers = 2 : i64} : !kernel.tile<64xf32, part: split(0), item: partial(sum)> as %sum: !kernel.tile<64xf32, part: split(0)> {
+      kernel.write %sum, %y : !kernel.tile<64xf32, part: split(0)>, memref<64xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
 // The counter of a barrier of the grid is one word.
 // CHECK: module attributes {kernel.workspace_bytes = 16 : i64, kernel.zero_bytes = 16 : i64}
 // CHECK: kernel.grid_sync {counter = 0 : i64}

@@ -89,6 +89,38 @@ kernel.func @pieces_of_a_whole(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: m
 
 // -----
 
+kernel.func @finishers_of_a_whole(%x: memref<64xf16>, %w: memref<256x64xf16>, %y: memref<256xf32>, %z: memref<1xf32>) axes(item = 2 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<32xf16>
+    %s = kernel.load %w rows [256] columns at %i : memref<256x64xf16> -> !kernel.stream<256x32xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<256x32xf16>, !kernel.tile<32xf16> -> !kernel.tile<256xf32, item: partial(sum)>
+    // expected-error@+1 {{cannot share out 256 rows a CTA to 2 finishers: each has a multiple of 4, and its body works on elements}}
+    kernel.finish %m over item by ordered attributes {finishers = 2 : i64} : !kernel.tile<256xf32, item: partial(sum)> as %sum: !kernel.tile<256xf32> {
+      %f = kernel.fold add %sum : !kernel.tile<256xf32> -> !kernel.tile<1xf32>
+      kernel.write %f, %z : !kernel.tile<1xf32>, memref<1xf32>
+      kernel.write %sum, %y : !kernel.tile<256xf32>, memref<256xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @finishers_of_few_rows(%x: memref<64xf16>, %w: memref<200x64xf16>, %y: memref<200xf32>, %z: memref<1xf32>) axes(item = 4 @grid) plan() {
+  kernel.for_items %i over item {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<16xf16>
+    %s = kernel.load %w rows [200] columns at %i : memref<200x64xf16> -> !kernel.stream<200x16xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<200x16xf16>, !kernel.tile<16xf16> -> !kernel.tile<200xf32, item: partial(sum)>
+    // expected-error@+1 {{cannot share out 200 rows a CTA to 4 finishers: each has a multiple of 4, and its body works on elements}}
+    kernel.finish %m over item by ordered attributes {finishers = 4 : i64} : !kernel.tile<200xf32, item: partial(sum)> as %sum: !kernel.tile<200xf32> {
+      kernel.write %sum, %y : !kernel.tile<200xf32>, memref<200xf32>
+    }
+  }
+  kernel.return
+}
+
+// -----
+
 kernel.func @packed_rows(%x: memref<64xf16>, %w: memref<40x64xf16> {kernel.layout = "packed"}, %y: memref<40xf32>) axes(part = 2 @cta) plan() {
   %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
   %s = kernel.load %w rows [40] : memref<40x64xf16> -> !kernel.stream<40x64xf16, part: split(0)>

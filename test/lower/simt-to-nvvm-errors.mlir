@@ -67,3 +67,12 @@ simt.kernel @foreign(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   simt.return
 }
 func.func private @elsewhere()
+
+// -----
+
+simt.kernel @words(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 0 : i64, ctas_per_sm = 1 : i32} {
+  // expected-error@+1 {{takes 1 to 16 addresses and gives as many values, not 2 and 1}}
+  %a = simt.await_words %workspace, %table : !simt.ptr<global>, !simt.ptr<global> -> vector<4xi32>
+  simt.return
+}

@@ -316,3 +316,29 @@ simt.kernel @after(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   simt.mbarrier_arrive cta %barrier : !simt.ptr<shared>
   simt.return
 }
+
+// -----
+
+// All loads come before the first is looked at, and only what is not there is loaded again.
+// CHECK-LABEL: llvm.func @words
+simt.kernel @words(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 0 : i64, ctas_per_sm = 1 : i32} {
+  %v = simt.load %table : !simt.ptr<global> -> vector<4xi32>
+  // CHECK: "st.relaxed.gpu.global.v4.b32 [$0], {$1, $2, $3, $4};", "l,r,r,r,r,~{memory}"
+  simt.store_relaxed %v, %workspace : vector<4xi32>, !simt.ptr<global>
+  // CHECK: "{ .reg .pred %there; .reg .u32 %low;
+  // CHECK-SAME: ld.relaxed.gpu.global.v4.b32 {$0, $1, $2, $3}, [$8];
+  // CHECK-SAME: ld.relaxed.gpu.global.v4.b32 {$4, $5, $6, $7}, [$9];
+  // CHECK-SAME: ASK0: min.u32 %low, $0, $1;
+  // CHECK-SAME: setp.ne.u32 %there, %low, 0;
+  // CHECK-SAME: @%there bra END0;
+  // CHECK-SAME: ld.relaxed.gpu.global.v4.b32 {$0, $1, $2, $3}, [$8];
+  // CHECK-SAME: bra ASK0;
+  // CHECK-SAME: ASK1: min.u32 %low, $4, $5;
+  // CHECK-SAME: END1:
+  // CHECK-SAME: "=&r,=&r,=&r,=&r,=&r,=&r,=&r,=&r,l,l,~{memory}"
+  %a, %b = simt.await_words %workspace, %table : !simt.ptr<global>, !simt.ptr<global> -> vector<4xi32>, vector<4xi32>
+  simt.store %a, %table : vector<4xi32>, !simt.ptr<global>
+  simt.store %b, %table : vector<4xi32>, !simt.ptr<global>
+  simt.return
+}

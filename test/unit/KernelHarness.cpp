@@ -137,7 +137,7 @@ std::vector<uint8_t> KernelRun::bytes(const std::string &name) const {
   return {data, data + b.size};
 }
 
-emu::Report KernelRun::launch(uint64_t seed, unsigned residentClusters) {
+emu::Report KernelRun::launch(uint64_t seed, unsigned residentClusters, unsigned clusters) {
   allocate();
   emu::Options options;
   options.seed = seed;
@@ -145,7 +145,10 @@ emu::Report KernelRun::launch(uint64_t seed, unsigned residentClusters) {
   emu::Report last;
   for (const runtime::KernelSpec &k : describeLaunches(*module)) {
     // As on a machine where not all fit: a cluster then takes several items.
-    unsigned most = residentClusters ? residentClusters : seed % 3 ? seed % 3 : k.clusters;
+    unsigned most = clusters           ? clusters
+                    : residentClusters ? residentClusters
+                    : seed % 3         ? seed % 3
+                                       : k.clusters;
     last = program->launch(k.name, std::min<unsigned>(k.clusters, most), table, workspace, memory, options);
     if (!last.ok)
       return last;

@@ -27,8 +27,9 @@ public:
   /// in the layout "packed" are given native.
   void set(const std::string &name, const std::vector<double> &values);
   /// Runs all kernels in order, with `residentClusters` clusters or fewer: 0: all, one or two, by the seed.
-  /// The workspace keeps its content from launch to launch.
-  emu::Report launch(uint64_t seed, unsigned residentClusters = 0);
+  /// The workspace keeps its content from launch to launch. `clusters`: launch so many, of which
+  /// `residentClusters` run at a time.
+  emu::Report launch(uint64_t seed, unsigned residentClusters = 0, unsigned clusters = 0);
   std::vector<double> get(const std::string &name) const;
   /// Bytes of a tensor, for comparing bits.
   std::vector<uint8_t> bytes(const std::string &name) const;

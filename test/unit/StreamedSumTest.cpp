@@ -2,13 +2,17 @@
 //
 // Where only a kernel.finish takes a matmul's rows they go to the workspace piece
 // by piece; a body that does more than map elements makes the kernel wait for
-// all of them. The sums are the same.
+// all of them. With finishers nobody counts, and some clusters wait for the sums
+// of all. The sums are the same.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/KernelMutants.h"
 #include "test/unit/KernelValues.h"
+#include "llvm/ADT/bit.h"
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <fmt/format.h>
+#include <limits>
 
 using namespace cfc;
 using namespace cfc::test;
@@ -18,11 +22,13 @@ namespace {
 struct Schedule {
   int part, warps, pieces, tileColumns, stages;
   bool streamed;
+  int finishers = 0;
 };
 
 std::string describe(const Schedule &s) {
-  return fmt::format("part {}, {} warps, {} pieces, tiles of {} columns, {} stages, {}streamed", s.part,
-                     s.warps, s.pieces, s.tileColumns, s.stages, s.streamed ? "" : "not ");
+  return fmt::format("part {}, {} warps, {} pieces, tiles of {} columns, {} stages, {}streamed, {} finishers",
+                     s.part, s.warps, s.pieces, s.tileColumns, s.stages, s.streamed ? "" : "not ",
+                     s.finishers);
 }
 
 /// y = f16(W x) + r over `items` items of 40 columns each; the sum of y where the body shall do more.
@@ -31,7 +37,9 @@ std::string kernelOf(int rows, int items, const Schedule &s) {
                                 : fmt::format(R"(
       %f = kernel.fold add %b : !kernel.tile<{0}xf32, part: split(0)> -> !kernel.tile<1xf32, part: partial(sum)>)",
                                               rows);
-  std::string pieces = s.pieces > 1 ? fmt::format(" attributes {{pieces = {} : i64}}", s.pieces) : "";
+  std::string pieces = s.finishers    ? fmt::format(" attributes {{finishers = {} : i64}}", s.finishers)
+                       : s.pieces > 1 ? fmt::format(" attributes {{pieces = {} : i64}}", s.pieces)
+                                      : "";
   return fmt::format(R"(
 kernel.func @sum(%x: memref<{2}xf16>, %w: memref<{0}x{2}xf16>, %r: memref<{0}xf16>, %y: memref<{0}xf32>, %z: memref<{0}xbf16>)
     axes(item = {1} @grid, part = {3} @cta, warp = {4} @warp) plan(ring_stages = {6}, tile_columns = {5}) {{
@@ -76,8 +84,13 @@ TEST_CASE("sums of streamed rows have the same bits in any number of pieces", "[
   for (Schedule s :
        {Schedule{1, 4, 1, 128, 4, false}, Schedule{1, 4, 1, 16, 3, true}, Schedule{2, 4, 4, 128, 2, true},
         Schedule{1, 4, 2, 32, 3, true}, Schedule{1, 8, 4, 128, 4, true}, Schedule{4, 8, 1, 64, 4, true},
-        Schedule{1, 4, 8, 128, 3, true}, Schedule{2, 16, 1, 128, 8, true}}) {
-    if (items > 5 && s.pieces % 4) // the others take as long and show no more
+        Schedule{1, 4, 8, 128, 3, true}, Schedule{2, 16, 1, 128, 8, true},
+        // As many finishers as items, threads for all items of a share, or for none apart.
+        Schedule{1, 4, 1, 128, 4, true, 1}, Schedule{2, 4, 1, 128, 2, true, 4},
+        Schedule{2, 8, 1, 32, 4, true, 32}, Schedule{4, 4, 1, 64, 3, true, 8},
+        Schedule{1, 4, 1, 128, 3, true, 2}}) {
+    s.finishers = std::min(s.finishers, int(llvm::bit_floor(unsigned(items))));
+    if (items > 5 && s.pieces % 4 && s.finishers % 32) // the others take as long and show no more
       continue;
     CAPTURE(describe(s));
     KernelRun run(kernelOf(rows, items, s));
@@ -112,12 +125,52 @@ TEST_CASE("sums of streamed rows of which a CTA has few", "[finish]") {
   }
 }
 
+TEST_CASE("a sum for which clusters wait may be anything", "[finish]") {
+  const int rows = 64, items = 4;
+  KernelRun run(kernelOf(rows, items, {1, 4, 1, 128, 3, true, 4})),
+      other(kernelOf(rows, items, {1, 4, 1, 128, 3, true}));
+  fill(run, rows, items, 1);
+  fill(other, rows, items, 1);
+  // Zeros of either sign, infinities, and both signs of no number.
+  std::vector<double> w(size_t(rows) * items * 40, 0.0), x(items * 40, 1.0);
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (int row = 0; row < rows; ++row)
+    for (int item = 0; item < items; ++item) {
+      double values[] = {0.0, -0.0, inf, -inf, nan, -nan, 1.0, -1.0};
+      std::fill_n(w.begin() + (size_t(row) * items + item) * 40, 40, values[(row + item * (row / 8)) % 8]);
+    }
+  for (KernelRun *r : {&run, &other}) {
+    r->set("w", w);
+    r->set("x", x);
+    auto report = r->launch(3);
+    INFO(textOf(report));
+    REQUIRE(report.ok);
+    REQUIRE(r->workspaceIsReady());
+  }
+  REQUIRE(run.bytes("y") == other.bytes("y"));
+}
+
+TEST_CASE("clusters wait for none that has not started", "[finish]") {
+  const int rows = 64, items = 12;
+  KernelRun run(kernelOf(rows, items, {2, 4, 1, 128, 3, true, 8}));
+  for (unsigned clusters : {12, 7, 3, 1})
+    for (unsigned resident = 1; resident <= clusters; resident += 2) {
+      CAPTURE(clusters, resident);
+      std::vector<double> want = fill(run, rows, items, resident);
+      auto report = run.launch(resident, resident, clusters);
+      INFO(textOf(report));
+      REQUIRE(report.ok);
+      REQUIRE(relativeError(run.get("y"), want) < 1e-3);
+      REQUIRE(run.workspaceIsReady());
+    }
+}
+
 //===-- Mutants -----------------------------------------------------------------===//
 
 /// Whether one of 20 launches in a row shows a fault.
-static bool isCaught(const Mutation &mutate) {
+static bool isCaught(const Mutation &mutate, const Schedule &s = {1, 4, 4, 128, 3, true}) {
   const int rows = 256, items = 4;
-  KernelRun run(kernelOf(rows, items, {1, 4, 4, 128, 3, true}), mutate);
+  KernelRun run(kernelOf(rows, items, s), mutate);
   for (int seed = 1; seed <= 20; ++seed) {
     std::vector<double> want = fill(run, rows, items, seed);
     if (!run.launch(seed).ok || !(relativeError(run.get("y"), want) < 1e-3) || !run.workspaceIsReady())
@@ -221,5 +274,100 @@ TEST_CASE("faults in sums of pieces are caught", "[finish]") {
       pieces[0].setOperand(
           0, arith::AddIOp::create(b, pieces[0].getLoc(), pieces[0].getLhs(), constantBefore(pieces[0], 1)));
     }));
+  }
+}
+
+/// Whether it is caught in a sum for which clusters wait.
+static bool isCaughtWaiting(const Mutation &mutate) { return isCaught(mutate, {1, 4, 1, 128, 3, true, 2}); }
+
+TEST_CASE("the awaited sum of the mutants is right", "[finish]") { REQUIRE_FALSE(isCaughtWaiting({})); }
+
+TEST_CASE("faults in sums for which clusters wait are caught", "[finish]") {
+  SECTION("words are left as they are") {
+    REQUIRE(isCaughtWaiting([](ModuleOp m) {
+      eraseOps<simt::StoreOp>(m, [](simt::StoreOp op) {
+        return cast<simt::PtrType>(op.getAddress().getType()).isGlobal() &&
+               op->getBlock()->getOps<simt::AwaitWordsOp>().begin() !=
+                   op->getBlock()->getOps<simt::AwaitWordsOp>().end();
+      });
+    }));
+  }
+  SECTION("words are read without waiting") {
+    REQUIRE(isCaughtWaiting([](ModuleOp m) {
+      for (simt::AwaitWordsOp op : findOps<simt::AwaitWordsOp>(m)) {
+        OpBuilder b(op);
+        for (auto [address, result] : llvm::zip(op.getAddresses(), op.getResults()))
+          result.replaceAllUsesWith(
+              simt::LoadOp::create(b, op.getLoc(), result.getType(), address).getResult());
+        op.erase();
+      }
+    }));
+  }
+  SECTION("stores that need a release to be seen") {
+    REQUIRE(isCaughtWaiting([](ModuleOp m) {
+      for (simt::StoreRelaxedOp op : findOps<simt::StoreRelaxedOp>(m)) {
+        OpBuilder b(op);
+        simt::StoreOp::create(b, op.getLoc(), op.getValue(), op.getAddress());
+        op.erase();
+      }
+    }));
+  }
+  SECTION("zeros are stored as they are") {
+    REQUIRE(isCaughtWaiting([](ModuleOp m) {
+      for (simt::StoreRelaxedOp op : findOps<simt::StoreRelaxedOp>(m)) {
+        OpBuilder b(op);
+        Type type = op.getValue().getType();
+        Value ones = arith::ConstantOp::create(b, op.getLoc(),
+                                               DenseElementsAttr::get(cast<ShapedType>(type), int32_t(0)));
+        op.getValueMutable().assign(ones);
+      }
+    }));
+  }
+  SECTION("sums of batches are added before all are there") {
+    REQUIRE(isCaughtWaiting([](ModuleOp m) {
+      // The barrier behind the wait.
+      eraseOps<simt::BarrierOp>(m, [](simt::BarrierOp op) {
+        Operation *before = op->getPrevNode();
+        return before &&
+               before->walk([](simt::AwaitWordsOp) { return WalkResult::interrupt(); }).wasInterrupted();
+      });
+    }));
+  }
+  SECTION("another share is finished") {
+    REQUIRE(isCaughtWaiting([](ModuleOp m) {
+      for (simt::AwaitWordsOp op : findOps<simt::AwaitWordsOp>(m)) {
+        auto loop = op->getParentOfType<scf::ForOp>();
+        loop.getLowerBoundMutable().assign(constantBefore(loop, 1));
+      }
+    }));
+  }
+  SECTION("clusters wait before all have started") {
+    auto mutate = [](ModuleOp m) {
+      auto asks = [](arith::CmpIOp op) {
+        auto started = op.getLhs().getDefiningOp<arith::ShRUIOp>();
+        return started && isConstant(started.getRhs(), 16);
+      };
+      for (arith::CmpIOp op : findOps<arith::CmpIOp>(m, asks))
+        op.setOperand(1, op.getLhs());
+    };
+    KernelRun run(kernelOf(64, 4, {1, 4, 1, 128, 3, true, 2}), mutate);
+    fill(run, 64, 4, 1);
+    auto report = run.launch(1, 1, 4);
+    REQUIRE(reported({report}, emu::FindingKind::Deadlock));
+    REQUIRE_THAT(textOf(report), Catch::Contains("for words that nobody has written"));
+  }
+  SECTION("the cluster that starts last leaves the shares of others") {
+    auto mutate = [](ModuleOp m) {
+      auto isMask = [](arith::SubIOp op) {
+        auto shift = op.getLhs().getDefiningOp<arith::ShLIOp>();
+        return shift && isConstant(shift.getLhs(), 1) && isConstant(op.getRhs(), 1);
+      };
+      for (arith::SubIOp op : findOps<arith::SubIOp>(m, isMask))
+        op.replaceAllUsesWith(constantBefore(op, 0));
+    };
+    REQUIRE(isCaughtWaiting(mutate));
+  }
+  SECTION("nobody clears the counts") {
+    REQUIRE(isCaughtWaiting([](ModuleOp m) { eraseOps<simt::StoreOp>(m, isReset); }));
   }
 }

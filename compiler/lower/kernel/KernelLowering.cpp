@@ -57,6 +57,7 @@ LogicalResult KernelLowering::run() {
     waitForPeersToStart();
     waitForLastKernel();
     mark("wait");
+    countStarts();
     loadScalars();
     result = lowerBlock(body);
   };
@@ -240,6 +241,10 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   Value step = b.create<simt::NumClustersOp>(b.getI32Type());
   LogicalResult result = success();
   preloadRotations(op.getBody().front());
+  auto waiting = llvm::make_filter_range(op.getBody().front().getOps<FinishOp>(),
+                                         [](FinishOp finish) { return finish.getFinishers() > 0; });
+  for (FinishOp finish : waiting)
+    takeSharesOfOthers(finish);
   Value outerRound = round;
   inLoop = true;
   Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step,
@@ -259,6 +264,8 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   ring = {end[0], end[1], ring.first};
   round = outerRound;
   inLoop = false;
+  for (FinishOp finish : waiting)
+    finishShares(finish);
   return result;
 }
 

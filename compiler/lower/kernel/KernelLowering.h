@@ -241,10 +241,27 @@ private:
   Arrivals arriveAtPiece(FinishOp op, Value piece, Arrivals before);
   Value piecesToFinish(FinishOp op, Arrivals arrivals);
   llvm::LogicalResult lowerStreamedFinish(FinishOp op);
-  void finishElements(FinishOp op, Value index);
-  Values mergedPartials(FinishOp op, Value index);
+  Value addressOf(Value argument, Value index);
+  void roundElements(Values &values, Value as);
+  llvm::DenseMap<Value, Values> readElements(FinishOp op, Value index);
+  void finishElements(FinishOp op, Value index, llvm::DenseMap<Value, Values> known, Value sum);
+  Value mergedPartials(FinishOp op, Value index);
   void mergePartials(FinishOp op, Value rows, int64_t local);
   void collectItems(FinishOp op, Value from);
+
+  //===-- LowerWaitingFinish.cpp ------------------------------------------------------===//
+  llvm::LogicalResult lowerWaitingFinish(FinishOp op);
+  void leaveWords(FinishOp op);
+  Value awaitSum(FinishOp op, Value index, Value firstItem, int64_t items);
+  void finishShare(FinishOp op, Value share);
+  /// Counts this cluster's start where a sum waits, early: the result is looked at in takeSharesOfOthers.
+  void countStarts();
+  void takeSharesOfOthers(FinishOp op);
+  void arriveAtSum(FinishOp op);
+  void finishShares(FinishOp op);
+  Value countersOf(FinishOp op);
+  Value countedBefore(FinishOp op, int64_t add);
+  Value clustersWithItems(FinishOp op);
 
   FuncOp func;
   const KernelLayout &layout;
@@ -268,10 +285,12 @@ private:
       rotations;                        ///< (table, position) → cos, sin
   llvm::DenseMap<Value, Value> scalars; ///< position, length or slot argument → its element, in this role
   llvm::DenseMap<mlir::Operation *, Arrivals> arrivals; ///< of streamed sums
-  llvm::DenseMap<Value, Value> items;                   ///< item → i32
-  Ring ring;                                            ///< of this set of consumer warps
-  llvm::SmallVector<Ring> rings;                        ///< of the producer, by set
-  Value round;                                          ///< how often the loop at hand has run (i32)
+  llvm::DenseMap<mlir::Operation *, Value> starts,
+      orders;                           ///< of sums that wait: what the counts were, of thread 0
+  llvm::DenseMap<Value, Value> items;   ///< item → i32
+  Ring ring;                            ///< of this set of consumer warps
+  llvm::SmallVector<Ring> rings;        ///< of the producer, by set
+  Value round;                          ///< how often the loop at hand has run (i32)
   int64_t profile;                      ///< byte offset of the marks in the workspace; -1: none
   llvm::SmallVector<std::string> marks; ///< their names
   llvm::SmallVector<int64_t> markThreads;

@@ -200,6 +200,7 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     --whole;
   }
   FinishOp finish = streamedFinish(op);
+  bool inPieces = finish && !finish.getFinishers();
   // The tiles of this set's 64 rows.
   auto rowsOfSet = [&](Value firstRow, ValueRange outer) -> Values {
     Accumulators sums = Accumulators::zero(b, numChains, levels);
@@ -232,7 +233,9 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     return out;
   };
   Value firstOfSet = sets > 1 ? b.mul(set, kSetRows) : b.i32(0);
-  if (!finish) {
+  if (!inPieces) {
+    if (finish)
+      arriveAtSum(finish);
     Values end =
         b.loop(firstOfSet, b.i32(t.rows), b.i32(kSetRows * sets), {ring.slot, ring.phase}, rowsOfSet);
     ring = {end[0], end[1], ring.first};

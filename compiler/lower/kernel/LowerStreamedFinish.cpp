@@ -93,13 +93,19 @@ Value KernelLowering::piecesToFinish(FinishOp op, Arrivals a) {
 }
 
 LogicalResult KernelLowering::lowerStreamedFinish(FinishOp op) {
+  if (op.getFinishers())
+    return lowerWaitingFinish(op);
   Value last = piecesToFinish(op, arrivals.lookup(op));
   int64_t local = localElements(func, op.getTile().getType()), rows = local / op.getPieces();
   b.loop(b.i32(0), b.i32(op.getPieces()), b.i32(1), {}, [&](Value piece, ValueRange) -> Values {
     Value bit = b.andI(b.createOrFold<arith::ShRUIOp>(b.loc, last, piece), 1);
     b.ifThen(b.ne(bit, 0), [&] {
       Value base = b.add(b.mul(piece, rows), partOffset(op.getTile().getType()));
-      forEach(rows / kFour, [&](Value i) { finishElements(op, b.add(base, b.mul(i, kFour))); });
+      forEach(rows / kFour, [&](Value i) {
+        Value index = b.add(base, b.mul(i, kFour));
+        auto known = readElements(op, index); // these loads too are on their way together
+        finishElements(op, index, known, mergedPartials(op, index));
+      });
       b.ifThen(b.eq(tid, 0), [&] { b.store(b.i32(0), pieceCounter(op, piece)); });
     });
     return {};
@@ -109,53 +115,58 @@ LogicalResult KernelLowering::lowerStreamedFinish(FinishOp op) {
 }
 
 /// The sum over all items of four elements from `index` on.
-KernelLowering::Values KernelLowering::mergedPartials(FinishOp op, Value index) {
+Value KernelLowering::mergedPartials(FinishOp op, Value index) {
   int64_t whole = op.getTile().getType().getNumElements(), n = func.axis(op.getAxis()).getSize();
   auto type = VectorType::get({kFour}, b.getF32Type());
   Value first = b.offset(b.offset(workspace, b.i64(op.getPartials())), b.wide(b.mul(index, 4)));
-  Value sum = mergeItems(
+  return mergeItems(
       n, type, [&](Value k) { return b.load(type, b.offset(first, b.mul(b.wide(k), whole * 4))); },
       [&](Value x, Value y) { return b.fadd(x, y); });
-  Values elements;
-  for (int64_t i = 0; i < kFour; ++i)
-    elements.push_back(b.create<vector::ExtractOp>(sum, i));
-  return elements;
 }
 
-/// Runs the body on four elements from `index` on, of the whole value.
-void KernelLowering::finishElements(FinishOp op, Value index) {
+/// Four elements of what the body reads, from `index` on of the whole value.
+DenseMap<Value, KernelLowering::Values> KernelLowering::readElements(FinishOp op, Value index) {
   DenseMap<Value, Values> known;
-  Block &body = op.getBody().front();
-  auto address = [&](Value argument) {
-    Type element = cast<MemRefType>(argument.getType()).getElementType();
-    return b.offset(memory.lookup(argument), b.wide(b.mul(index, element.getIntOrFloatBitWidth() / 8)));
-  };
-  auto rounded = [&](Values values, Type type) {
-    for (Value &v : values)
-      v = b.toF32(b.fromF32(v, type));
-    return values;
-  };
-  auto elementOf = [](Value v) { return cast<TileType>(v.getType()).getElementType(); };
-  // Loads first: they are on their way together.
-  for (auto read : body.getOps<ReadOp>()) {
+  for (auto read : op.getBody().front().getOps<ReadOp>()) {
+    b.loc = read.getLoc();
     Type element = cast<MemRefType>(read.getMemory().getType()).getElementType();
     auto words = VectorType::get({element.getIntOrFloatBitWidth() * kFour / 32}, b.getI32Type());
-    Values loaded = chunkElements(element, {b.load(words, address(read.getMemory()))});
-    known[read.getResult()] = rounded(loaded, elementOf(read.getResult()));
+    known[read.getResult()] = chunkElements(element, {b.load(words, addressOf(read.getMemory(), index))});
+    roundElements(known[read.getResult()], read.getResult());
   }
-  known[body.getArgument(0)] = mergedPartials(op, index);
+  b.loc = op.getLoc();
+  return known;
+}
+
+Value KernelLowering::addressOf(Value argument, Value index) {
+  Type element = cast<MemRefType>(argument.getType()).getElementType();
+  return b.offset(memory.lookup(argument), b.wide(b.mul(index, element.getIntOrFloatBitWidth() / 8)));
+}
+
+void KernelLowering::roundElements(Values &values, Value as) {
+  for (Value &v : values)
+    v = b.toF32(b.fromF32(v, cast<TileType>(as.getType()).getElementType()));
+}
+
+/// Runs the body on four elements from `index` on, of the whole value, whose sum is `sum` (a vector).
+void KernelLowering::finishElements(FinishOp op, Value index, DenseMap<Value, Values> known, Value sum) {
+  Block &body = op.getBody().front();
+  for (int64_t i = 0; i < kFour; ++i)
+    known[body.getArgument(0)].push_back(b.create<vector::ExtractOp>(sum, i));
   for (Operation &inner : body) {
     b.loc = inner.getLoc();
     if (auto cast = dyn_cast<CastOp>(inner)) {
-      known[cast.getResult()] = rounded(known[cast.getTile()], elementOf(cast.getResult()));
+      known[cast.getResult()] = Values(known[cast.getTile()]);
+      roundElements(known[cast.getResult()], cast.getResult());
     } else if (auto pair = dyn_cast<ElementwiseOp>(inner)) {
       Values values;
       for (auto [x, y] : llvm::zip(known[pair.getA()], known[pair.getB()]))
         values.push_back(combine(pair.getKind(), x, y));
-      known[pair.getResult()] = rounded(values, elementOf(pair.getResult()));
+      roundElements(values, pair.getResult());
+      known[pair.getResult()] = values;
     } else if (auto write = dyn_cast<WriteOp>(inner)) {
       storeChunk(mlir::cast<MemRefType>(write.getMemory().getType()).getElementType(), known[write.getTile()],
-                 address(write.getMemory()));
+                 addressOf(write.getMemory(), index));
     }
   }
   b.loc = op.getLoc();
