@@ -313,13 +313,18 @@ void Walk::finish() {
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
     if (!op.finishes)
       continue;
-    double sums = 0;
-    for (int64_t width : op.widths)
-      sums += double(width) * cost.kernels.back().items;
-    bool atomic = opPlan.finish == Exchange::Atomic;
-    // Ordered: the last CTAs read all partial sums.
-    double us = atomic ? sums / machine.atomicRate * 1e6 : 4 * sums / machine.bandwidth * 1e6;
-    add(Phase::Sum, machine.finishUs + us,
+    int64_t items = cost.kernels.back().items;
+    double us = opPlan.finish == Exchange::Waiting ? machine.waitingUs : machine.finishUs;
+    for (int64_t width : op.widths) {
+      double sums = double(width) * items;
+      // Ordered: the CTAs that come last read all partial sums.
+      int64_t readers = plan.part * (opPlan.finish == Exchange::Waiting
+                                         ? std::max<int64_t>(1, finishers(width, items, plan, opPlan.finish))
+                                         : finishPieces(width, plan, opPlan.finish));
+      us += opPlan.finish == Exchange::Atomic ? sums / machine.atomicRate * 1e6
+                                              : 4 * sums / readers / machine.sumBandwidth * 1e6;
+    }
+    add(Phase::Sum, us,
         [&] { return label(op) + ": summed over the items by " + stringify(opPlan.finish).str(); });
   }
 }

@@ -217,9 +217,14 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
   plan.kernel = member.index;
   SmallVector<Exchange> finishes = {Exchange::Unset};
   if (sizes.hasFinish(op))
-    finishes = {Exchange::Ordered, Exchange::Atomic};
+    finishes = {Exchange::Ordered, Exchange::Waiting, Exchange::Atomic};
   if (options->deterministic && finishes.size() > 1)
     finishes.pop_back();
+  int64_t items = itemsOf(member.shape(), kernel);
+  if (finishes.size() > 1 && llvm::any_of(op.widths, [&](int64_t width) {
+        return finishers(width, items, kernel, Exchange::Waiting) == 0;
+      }))
+    llvm::erase(finishes, Exchange::Waiting);
   if (fixed && fixed->finish != Exchange::Unset)
     finishes = {fixed->finish};
   auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
@@ -324,7 +329,7 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
   int64_t sets = setsOf(kernel), each = kernel.ringStages / sets;
   double air = double(clusters) * kernel.part * slot * sets;
   int64_t inFlight = slot ? std::max<int64_t>(2, std::llround(machine->airBytes / air)) : 0;
-  int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl == 1 ? 2 : 0;
+  int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl == 1 ? 3 : 0;
   if (random && random->below(2))
     inFlight = 2 + random->below(each);
   if (random && prefetch)

@@ -76,6 +76,8 @@ static const Field kFields[] = {
     {"elements_us", &Machine::elementsUs, "an operation on elements"},
     {"attend_new_us", &Machine::attendNewUs, "the appended token, and the division by the softmax's sum"},
     {"finish_us", &Machine::finishUs, "from the last partial sum until the last CTA has finished the sum"},
+    {"waiting_us", &Machine::waitingUs, "the same where several clusters have waited for it"},
+    {"sum_bandwidth", &Machine::sumBandwidth, "bytes a second of partial sums that a CTA reads"},
     {"atomic_rate", &Machine::atomicRate, "atomic sums a second"},
     {"push_us", &Machine::pushUs, "an exchange of two CTAs by push, alone"},
     {"async_us", &Machine::asyncUs, "by async"},
