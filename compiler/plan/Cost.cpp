@@ -103,7 +103,7 @@ class Walk {
 public:
   Walk(const KernelPlan &plan, const Machine &machine, int64_t length, bool describe)
       : plan(plan), machine(machine), length(length), describe(describe) {}
-  void launch();
+  void launch(bool cooperative);
   /// All CTAs wait for each other.
   void gridSync();
   void kernel(const KernelSizes &ofKernel, const KernelChoice &chosen);
@@ -276,9 +276,10 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
 
 //===-- Around them -----------------------------------------------------------===//
 
-void Walk::launch() {
+/// A cooperative launch starts only when there is room for all of it: that early start is lost.
+void Walk::launch(bool cooperative) {
   bool waits = plan.pdl == 1;
-  add(Phase::Launch, waits ? machine.launchPdlUs : machine.launchUs,
+  add(Phase::Launch, waits ? machine.launchPdlUs + cooperative * machine.cooperativeUs : machine.launchUs,
       [&] { return waits ? "launch, overlapped" : "launch"; });
   // A kernel that starts early fills its rings while the one before streams: the memory gains nothing.
   idle = waits ? 0 : std::max(0.0, idle - 0.7 * machine.launchUs);
@@ -374,7 +375,7 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
                         const Machine &machine, int64_t length, bool describe) {
   Walk walk(choices.front().kernel, machine, length, describe);
-  walk.launch();
+  walk.launch(/*cooperative=*/sizes.size() > 1);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
     if (i)
       walk.gridSync();

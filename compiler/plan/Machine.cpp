@@ -69,6 +69,7 @@ static const Field kFields[] = {
      "from a kernel's end until the next one's threads may read its results"},
     {"launch_pdl_us", &Machine::launchPdlUs, "the same where the next one waits on free SMs (pdl = 1)"},
     {"pdl_crowded", &Machine::pdlCrowded, "what streams take more with pdl = 1 where it finds no room"},
+    {"cooperative_us", &Machine::cooperativeUs, "what such a launch takes more if it is cooperative"},
     {"grid_sync_us", &Machine::gridSyncUs,
      "from the last CTA's arrival at a barrier of the grid until all have read what it wrote"},
     {"norm_us", &Machine::normUs, "a norm of the input"},

@@ -437,7 +437,7 @@ TEST_CASE("a plan is explained phase by phase") {
   REQUIRE(found);
   std::string text = explanationText(*found);
   for (const char *part : {"32 heads on clusters of", "linear(%q, %k, %v): weights of 384 x 4096 an item",
-                           "attention(%o): 4096 cached tokens", "summed over the items by ordered", "in all"})
+                           "attention(%o): 4096 cached tokens", "summed over the items by waiting", "in all"})
     CHECK_THAT(text, Contains(part));
   REQUIRE(found->kernels.size() == 1);
   // Phases follow one another without gaps, and their bytes are those of the weights and the cache.

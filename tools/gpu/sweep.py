@@ -337,7 +337,7 @@ def run(options):
     out = pathlib.Path(options.out or options.work)
     out.mkdir(parents=True, exist_ok=True)
     done, started, timer = read_results(out), time.monotonic(), Timer(options)
-    queue = collections.deque()
+    queue, choice = collections.deque(), None
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, (out / "results.jsonl").open("a") as file:
         for problem in options.problems:
             entries = json.loads((pathlib.Path(options.work) / problem.name / "plans.json").read_text())
@@ -358,8 +358,10 @@ def run(options):
                 if entry["pick"]:  # nothing to hold the problem's other plans to
                     while queue and queue[0][0] is problem:
                         queue.popleft()[2].cancel()
-            if options.remove and path:
-                path.unlink()
+            # The choice's bundle is needed again where a process that times starts anew.
+            spent, choice = (choice, path) if entry["pick"] else (path, choice)
+            if options.remove and spent:
+                spent.unlink(missing_ok=True)
             if (total - len(queue)) % 200 == 0:
                 print(f"{total - len(queue)} of {total} plans, {time.monotonic() - started:.0f} s", flush=True)
     timer.stop()

@@ -143,7 +143,8 @@ def check(shared, block, dtype, path, name):
     products = ProductLane(options.size, harness.TORCH_DTYPES[dtype])
     beside = [lanes[0], products]
     lanes[0].done = 0
-    print(f"{name}: beside products for {options.seconds:g} s: {run(beside, options.seconds)}", flush=True)
+    seconds = options.product_seconds or options.seconds
+    print(f"{name}: beside products for {seconds:g} s: {run(beside, seconds)}", flush=True)
     failures = [failure for lane in lanes for failure in lane.failures()]
     failures += [f"{lane.name}: nothing was done" for lane in (*lanes, products) if not lane.done]
     return [f"{name}: {failure}" for failure in failures]
@@ -154,6 +155,7 @@ def main():
     arguments.set_defaults(blocks="llama2_7b", dtypes="f16")
     harness.add_lengths(arguments, "4096,1000")
     arguments.add_argument("--seconds", type=float, default=60, help="of each of the two runs (60)")
+    arguments.add_argument("--product-seconds", type=float, help="of the second run (as the first)")
     arguments.add_argument("--layers", type=int, default=4, help="layers of each graph (4)")
     arguments.add_argument("--batch", type=int, default=16, help="replays in a batch (16)")
     arguments.add_argument("--size", type=int, default=8192, help="rows and columns of the matrices (8192)")

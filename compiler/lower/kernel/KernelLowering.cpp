@@ -245,6 +245,9 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
                                          [](FinishOp finish) { return finish.getFinishers() > 0; });
   for (FinishOp finish : waiting)
     takeSharesOfOthers(finish);
+  // A cluster without an item looks at its shares next: no barrier of an item comes between.
+  if (!waiting.empty() && usefulClusters(func) > func.axis(op.getAxis()).getSize())
+    sync();
   Value outerRound = round;
   inLoop = true;
   Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step,
