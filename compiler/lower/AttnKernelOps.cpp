@@ -46,9 +46,14 @@ void KernelWriter::writeOp(Operation *op) {
     writeAppend(append);
   else if (auto attention = dyn_cast<attn::AttentionOp>(op))
     writeAttention(attention);
-  for (Value result : op->getResults())
-    if (isa<RankedTensorType>(result.getType()) && shape.isStored(result))
+  for (Value result : op->getResults()) {
+    if (!isa<RankedTensorType>(result.getType()) || !shape.isStored(result))
+      continue;
+    if (chunk && shape.storedForm(result) == Slice)
+      late.push_back([this, result] { store(result); });
+    else
       store(result);
+  }
 }
 
 void KernelWriter::writeNorm(attn::RmsNormOp op) {
@@ -166,7 +171,28 @@ void KernelWriter::writeAppend(attn::KvAppendOp op) {
   Type element = op.getCache().getType().getElementType();
   Value k = castTo(body, get(op.getK(), {Slice}), element),
         v = castTo(body, get(op.getV(), {Slice}), element);
-  AppendOp::create(body, op.getLoc(), k, v, memory(op.getCache()), memory(op.getSlot()), item);
+  auto append = [=, this]() mutable {
+    AppendOp::create(body, op.getLoc(), k, v, memory(op.getCache()), memory(op.getSlot()), item);
+  };
+  if (chunk)
+    late.push_back(append);
+  else
+    append();
+}
+
+/// The CTA that is the last of a head's chunks merges them, and does what follows.
+Value KernelWriter::mergeChunks(attn::AttentionOp op, Value state) {
+  MemoryMap::Finish place = map.finishOf(op.getResult());
+  auto finish =
+      FinishOp::create(body, op.getLoc(), state, axis, Algorithm::Ordered, place.counters, place.partials);
+  finish.setEach(chunksOf(kernelPlan));
+  Block *block = &finish.getBody().emplaceBlock();
+  auto type = cast<TileType>(state.getType());
+  Value whole = block->addArgument(tile(type.getShape(), type.getElementType()), op.getLoc());
+  body.setInsertionPointToEnd(block);
+  body.setInsertionPoint(YieldOp::create(body, op.getLoc()));
+  chunk = {}; // from here on items are heads
+  return whole;
 }
 
 void KernelWriter::writeAttention(attn::AttentionOp op) {
@@ -178,12 +204,16 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
 
   auto streamType = KvStreamType::get(context, dim, cache.getElementType(), {state(kPart, StateKind::Split)});
   Value kv = LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
-                                 item, op.getLen().getType().getCapacity());
+                                 item, chunk, op.getLen().getType().getCapacity());
   Type f32 = Float32Type::get(context);
   TileType whole = tile({group, dim + 2}, f32);
-  Value softmax = AttendOp::create(body, loc, tile({group, dim + 2}, f32, {state(kPart, StateKind::Softmax)}),
-                                   q, kv, op.getScaleAttr());
+  SmallVector<StateAttr> partial = {state(kPart, StateKind::Softmax)};
+  if (chunk)
+    partial.push_back(state(axis, StateKind::Softmax));
+  Value softmax = AttendOp::create(body, loc, tile({group, dim + 2}, f32, partial), q, kv, op.getScaleAttr());
   softmax = exchange(loc, ExchangeKind::Reduce, softmax, planOf(plan, op).reduce);
+  if (chunk)
+    softmax = mergeChunks(op, softmax);
   if (append) {
     Value k = castTo(body, get(append.getK(), {Slice}), cache.getElementType());
     Value v = castTo(body, get(append.getV(), {Slice}), cache.getElementType());
@@ -194,4 +224,6 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   put(op.getResult(), {Slice}, normalized.getResult());
   if (Value lse = op.getLse())
     put(lse, {Slice}, normalized.getLse());
+  for (auto &store : std::exchange(late, {}))
+    store();
 }

@@ -18,7 +18,10 @@ KernelWriter::KernelWriter(attn::GraphOp graph, size_t index, const KernelShape 
                            const MemoryMap &memory, WrittenFunction &function)
     : context(graph.getContext()), graph(graph), index(index), shape(shape), plan(plan),
       kernelPlan(plan.kernels[index]), map(memory), function(function),
-      axis(shape.getHeads() ? "head" : "rows"), prologue(context), body(context) {}
+      axis(chunksOf(kernelPlan) > 1 ? "chunk"
+           : shape.getHeads()       ? "head"
+                                    : "rows"),
+      prologue(context), body(context) {}
 
 void KernelWriter::write(OpBuilder &builder) {
   if (function.func)
@@ -27,6 +30,11 @@ void KernelWriter::write(OpBuilder &builder) {
     open(builder);
   if (shape.hasItems())
     addLoop();
+  // What attention needs of other kernels is read in a row: that waits for memory once.
+  for (Operation *op : shape.getOps())
+    if (isa<attn::AttentionOp, attn::KvAppendOp>(op))
+      for (Value value : activationsOf(op))
+        readAhead(value);
   for (Operation *op : shape.getOps())
     writeOp(op);
   close();
@@ -88,6 +96,10 @@ void KernelWriter::addLoop() {
   item = block->addArgument(ItemType::get(context), loc);
   body.setInsertionPointToEnd(block);
   body.setInsertionPoint(YieldOp::create(body, loc));
+  if (int64_t chunks = chunksOf(kernelPlan); chunks > 1) {
+    chunk = InnerOp::create(body, loc, item.getType(), item, chunks);
+    item = OuterOp::create(body, loc, item.getType(), item, chunks);
+  }
 }
 
 /// The arguments are known now.
@@ -202,6 +214,18 @@ Value KernelWriter::read(Value value, const Want &want) {
   Type element = cast<RankedTensorType>(value.getType()).getElementType();
   return ReadOp::create(builderOf(want), value.getLoc(), tileOf(value, want, element), memory(value, flat),
                         itemOf(want));
+}
+
+/// Reads the slices that are in memory of which `value` is made by operations on elements.
+void KernelWriter::readAhead(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!shape.makes(value))
+    get(value, {Slice});
+  else if (auto rope = dyn_cast<attn::RopeOp>(op))
+    readAhead(rope.getValues()[cast<OpResult>(value).getResultNumber()]);
+  else if (isa<attn::AddOp>(op))
+    for (Value operand : op->getOperands())
+      readAhead(operand);
 }
 
 /// Operations on elements have the form of their operands.

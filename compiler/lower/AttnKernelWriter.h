@@ -8,6 +8,7 @@
 #include "compiler/plan/Fusion.h"
 #include "dialects/kernel/Kernel.h"
 #include "mlir/IR/Builders.h"
+#include <functional>
 
 namespace cfc {
 
@@ -22,7 +23,8 @@ public:
   const TensorInfo *tensorOf(mlir::Value value) const { return bound.lookup(value); }
   /// Byte offset in the workspace of a value that travels between kernels.
   int64_t offsetOf(mlir::Value value) const { return offsets.lookup(value); }
-  /// Byte offsets for the sum over the items of a linear's result.
+  /// Byte offsets for the sum over the items of a linear's result, or an attention's over the chunks of
+  /// heads.
   struct Finish {
     int64_t counters = -1, partials = -1;
   };
@@ -35,7 +37,7 @@ public:
 private:
   int64_t allocate(int64_t size, int64_t alignment);
   void placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel);
-  void placeRest(const KernelShape &shape, const Plan &plan);
+  void placeRest(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel);
 
   std::vector<TensorInfo> tensors;
   llvm::DenseMap<mlir::Value, const TensorInfo *> bound;
@@ -96,6 +98,7 @@ private:
   mlir::Value get(mlir::Value value, const Want &want);
   mlir::Value compute(mlir::Value value, const Want &want);
   mlir::Value read(mlir::Value value, const Want &want);
+  void readAhead(mlir::Value value);
   void put(mlir::Value value, const Want &want, mlir::Value made);
   mlir::Value castTo(mlir::OpBuilder &builder, mlir::Value tile, mlir::Type element);
 
@@ -108,6 +111,7 @@ private:
   mlir::Value roundResult(attn::LinearOp op, unsigned index, mlir::Value sum, const Want &want);
   void writeAppend(attn::KvAppendOp op);
   void writeAttention(attn::AttentionOp op);
+  mlir::Value mergeChunks(attn::AttentionOp op, mlir::Value state);
   mlir::Value exchange(mlir::Location loc, kernel::ExchangeKind kind, mlir::Value tile, Exchange algorithm);
 
   mlir::MLIRContext *context;
@@ -120,7 +124,10 @@ private:
   WrittenFunction &function;
   std::string axis; ///< the grid axis of the items
 
-  mlir::Value item;
+  mlir::Value item;  ///< whose slices the body has: of a chunk, its head
+  mlir::Value chunk; ///< the chunk of the head that the body attends to; null where items are whole heads
+  /// What is stored once a head: by the last of its chunks, behind the attention.
+  std::vector<std::function<void()>> late;
   mlir::OpBuilder prologue, body;
   std::map<void *, mlir::OpBuilder> finishes; ///< by the result that is summed
   std::map<std::pair<void *, Want>, mlir::Value> values;

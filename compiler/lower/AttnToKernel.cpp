@@ -107,9 +107,16 @@ int64_t MemoryMap::allocate(int64_t size, int64_t alignment) {
 
 static int64_t rowsOf(Value result) { return widthOf(result); }
 
+/// Elements of the softmax state of an attention's item.
+static int64_t stateElements(attn::AttentionOp op) {
+  return op.getGroup() * (op.getCache().getType().getDim() + 2);
+}
+
 /// Counters of every finish, and sums that are zero between launches.
 void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
+    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && chunksOf(kernel) > 1)
+      finishes[attention.getResult()].counters = allocate(4 * kernel.part * shape.getHeads(), 16);
     auto linear = dyn_cast<attn::LinearOp>(op);
     if (!linear || !shape.finishes(linear))
       continue;
@@ -127,8 +134,11 @@ void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const Ke
 }
 
 /// Partial sums of the ordered finishes, and values that other kernels read.
-void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan) {
+void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
+    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && chunksOf(kernel) > 1)
+      finishes[attention.getResult()].partials =
+          allocate(4 * itemsOf(shape, kernel) * stateElements(attention), 256);
     auto linear = dyn_cast<attn::LinearOp>(op);
     for (Value result : op->getResults()) {
       if (linear && shape.finishes(linear) && finishes[result].partials < 0)
@@ -150,8 +160,8 @@ MemoryMap::MemoryMap(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Pl
       syncs[i] = allocate(4, 16);
   }
   zeroBytes = bytes = llvm::alignTo(bytes, 256);
-  for (const KernelShape &shape : shapes)
-    placeRest(shape, plan);
+  for (auto [shape, kernel] : llvm::zip_equal(shapes, plan.kernels))
+    placeRest(shape, plan, kernel);
   bytes = llvm::alignTo(bytes, 256);
 }
 
@@ -173,6 +183,9 @@ static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> sha
     bool rows = shape.hasItems() && !shape.getHeads();
     if (!k.part || !k.warps || !k.ctasPerSm || !k.ringStages || !k.tileColumns || (rows && !k.rowsPerItem))
       return graph.emitError("the plan leaves out choices for kernel ") << i << "; attn-plan fills them in";
+    if (chunksOf(k) > 1 && !shape.takesChunks())
+      return graph.emitError("the plan cuts the heads of kernel ")
+             << i << " into chunks = " << k.chunks << ": " << kWhyNoChunks;
     KernelSizes sizes(shape);
     for (const OpSizes &op : sizes.getOps()) {
       const OpPlan &choice = planOf(plan, op.op);

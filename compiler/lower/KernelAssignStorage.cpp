@@ -95,7 +95,7 @@ LogicalResult KernelAssignStoragePass::assignWorkspace() {
     if (failed(checkPartials(op)))
       return failure();
     auto func = op->getParentOfType<FuncOp>();
-    op.setCounters(allocate(4 * func.clusterSize() * op.getPieces()));
+    op.setCounters(allocate(4 * op.numCounters(func.clusterSize())));
     if (op.clearsPartials())
       op.setPartials(allocate(op.partialBytes()));
   }
@@ -173,7 +173,7 @@ static LogicalResult checkPlace(FuncOp func, BlockArgument arg, Workspace worksp
 
 static LogicalResult checkFinish(FinishOp op, Workspace workspace) {
   auto func = op->getParentOfType<FuncOp>();
-  int64_t partials = op.partialBytes(), counters = 4 * func.clusterSize() * op.getPieces();
+  int64_t partials = op.partialBytes(), counters = 4 * op.numCounters(func.clusterSize());
   int64_t end = op.clearsPartials() ? workspace.zero : workspace.bytes;
   int64_t firstCounter = op.getCounters(), firstPartial = op.getPartials();
   if (firstCounter < 0 || firstCounter % 4 || firstCounter > workspace.zero - counters || firstPartial < 0 ||

@@ -24,22 +24,23 @@ int64_t cfc::kernel::localElements(FuncOp func, ArrayRef<int64_t> shape, ArrayRe
 
 int64_t cfc::kernel::consumerSets(FuncOp func) { return func.consumerWarps() / kSetWarps; }
 
-int64_t cfc::kernel::attendSets(FuncOp func, KvStreamType type) {
-  return llvm::bit_floor(uint64_t(std::min(consumerSets(func), localGroups(func, type))));
+int64_t cfc::kernel::attendSets(FuncOp func, LoadCacheOp load) {
+  return llvm::bit_floor(uint64_t(std::min(consumerSets(func), localGroups(func, load))));
 }
 
-int64_t cfc::kernel::localGroups(FuncOp func, KvStreamType type) {
-  int64_t groups = kGroups;
-  for (StateAttr s : type.getStates())
+int64_t cfc::kernel::localGroups(FuncOp func, LoadCacheOp load) {
+  int64_t groups = kGroups / load.numChunks();
+  for (StateAttr s : load.getResult().getType().getStates())
     groups /= func.axis(s.getAxis().getValue()).getSize();
   return groups;
 }
 
-/// Rows of a box: each weight's rows, and each CTA's, begin at a multiple of it. 0 where that is not even 8.
+/// Rows of a box: each weight's rows, and each CTA's, begin at a multiple of it, and fill more than half of a
+/// box. 0 where that is not even 8.
 static int64_t chooseBoxRows(LoadOp load, int64_t localRows, int64_t tileRows, bool packed) {
   bool split = localRows != load.getResult().getType().getShape()[0];
   for (int64_t box : {64, 32, 16, 8}) {
-    bool fits = box <= tileRows && (!split || localRows % box == 0);
+    bool fits = box <= tileRows && box < 2 * localRows && (!split || localRows % box == 0);
     int64_t start = 0;
     for (int64_t rows : load.getRows().drop_back()) {
       start += rows;
@@ -104,9 +105,10 @@ void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   TileType state = op.getResult().getType();
   int64_t bytes = state.getNumElements() * 4;
   AttendBuffers a;
-  a.sets = attendSets(func, op.getKv().getType());
-  a.levels = llvm::Log2_64(localGroups(func, op.getKv().getType()) / a.sets) + 1;
-  int64_t all = localGroups(func, op.getKv().getType()) * kLanes * bytes;
+  auto load = op.getKv().getDefiningOp<LoadCacheOp>();
+  a.sets = attendSets(func, load);
+  a.levels = llvm::Log2_64(localGroups(func, load) / a.sets) + 1;
+  int64_t all = localGroups(func, load) * kLanes * bytes;
   a.together = all <= kTogetherBytes && func.planValue("ctas_per_sm", 1) == 1;
   a.lanesBytes = a.together ? all : a.sets * kLanes * bytes;
   a.stack = allocate(a.together ? 0 : a.sets * a.levels * bytes);
@@ -153,7 +155,9 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
   auto hasBarrier = [&](Operation *op) {
     if (auto exchange = dyn_cast<ExchangeOp>(op))
       return exchanges[op].workers > 1 && exchange.merges() && exchange.getAlgorithm() != Algorithm::Scatter;
-    return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp>(op);
+    if (isa<ReadOp>(op) && isa<ReadOp>(op->getNextNode()))
+      return false; // reads in a row have one
+    return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp>(op);
   };
   auto readUntil = [&](Operation *user, Value tile) {
     // A loop that uses a tile from outside reads it in every iteration.
@@ -361,7 +365,7 @@ static bool isPointwise(FinishOp op) {
 
 FinishOp cfc::kernel::streamedFinish(MatmulOp op) {
   auto finish = op->hasOneUse() ? dyn_cast<FinishOp>(*op->user_begin()) : FinishOp();
-  if (!finish || finish.getAlgorithm() != Algorithm::Ordered || finish.getGather() ||
+  if (!finish || finish.getAlgorithm() != Algorithm::Ordered || finish.getGather() || finish.getEach() ||
       finish->getBlock() != op->getBlock())
     return {};
   auto func = op->getParentOfType<FuncOp>();

@@ -66,10 +66,10 @@ inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4, kGroups = 16;
 inline int64_t headBoxes(int64_t dim) { return (dim + 63) / 64; }
 
 /// Sets of consumer warps that attend, each to as many groups in a row: a power of two.
-int64_t attendSets(FuncOp func, KvStreamType type);
+int64_t attendSets(FuncOp func, LoadCacheOp load);
 
 /// Groups of a K/V stream that one CTA attends to.
-int64_t localGroups(FuncOp func, KvStreamType type);
+int64_t localGroups(FuncOp func, LoadCacheOp load);
 
 /// What a worker of an exchange sends to another, and where that lies. All sizes and places are bytes.
 ///

@@ -52,6 +52,9 @@ static bool consumesStreams(Operation *op) {
 void KernelOutlineProducerPass::copyFeeds(Block &from, OpBuilder &builder, IRMapping &mapping) {
   for (Operation &op : from) {
     if (Value stream = streamOf(&op)) {
+      for (Value operand : stream.getDefiningOp()->getOperands())
+        if (operand.getDefiningOp() && !mapping.contains(operand)) // a part of an item
+          builder.clone(*operand.getDefiningOp(), mapping);
       Operation *load = builder.clone(*stream.getDefiningOp(), mapping);
       auto matmul = dyn_cast<MatmulOp>(op);
       FinishOp finish =

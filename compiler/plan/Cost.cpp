@@ -101,8 +101,9 @@ struct Stream {
 /// Walks through a launch's phases.
 class Walk {
 public:
-  Walk(const KernelPlan &plan, const Machine &machine, int64_t length, bool describe)
-      : plan(plan), machine(machine), length(length), describe(describe) {}
+  Walk(const KernelPlan &plan, const Machine &machine, int64_t length, bool describe,
+       std::optional<double> before, double joined)
+      : plan(plan), machine(machine), length(length), describe(describe), before(before), joined(joined) {}
   void launch(bool cooperative);
   /// All CTAs wait for each other.
   void gridSync();
@@ -113,6 +114,7 @@ private:
   void norm(const OpSizes &op);
   void round(int64_t clusters, int64_t repeats);
   void linear(const OpSizes &op, const OpPlan &plan);
+  void weights(const OpSizes &op, const OpPlan &plan, ArrayRef<int64_t> stacked);
   void attention(const OpSizes &op, const OpPlan &plan);
   void exchange(const OpSizes &op, const OpPlan &plan);
   void finish();
@@ -127,6 +129,8 @@ private:
   const Machine &machine;
   int64_t length;
   bool describe;
+  std::optional<double> before; ///< occupancy of the launch before, if not as this one
+  double joined = 0;            ///< occupancy of this launch where it has several kernels
   LaunchCost cost;
   double ringUs = 0;     ///< in which the memory fills all rings
   double aheadUs = 0;    ///< in which it fetches what goes to the L2 at the start
@@ -141,6 +145,8 @@ private:
   int64_t repeats = 1;            ///< how often this round comes
 };
 } // namespace
+
+bool cfc::areFewHeads(int64_t heads, const Machine &machine) { return heads * 4 <= machine.usableSms() / 2; }
 
 int64_t cfc::clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine) {
   int64_t fit = std::max<int64_t>(1, machine.resident(plan.part, plan.ctasPerSm));
@@ -202,7 +208,8 @@ void Walk::stream(Stream &s, llvm::function_ref<std::string()> what) {
       us += atMost(limits, s, tiles, s.sets.size() - i, left);
   limits.consumers += s.extraNs * 1e-3;
   us += s.extraNs * 1e-3;
-  if (plan.pdl == 1 && 2 * clusters > machine.resident(plan.part, plan.ctasPerSm))
+  double taken = std::max(joined, double(clusters) / machine.resident(plan.part, plan.ctasPerSm));
+  if (plan.pdl == 1 && taken + before.value_or(taken) > 1)
     us *= 1 + machine.pdlCrowded;
   cost.bytes += s.gridBytes * repeats;
   add(Phase::Stream, us, what);
@@ -227,38 +234,45 @@ static void dealTiles(Stream &s, const KernelPlan &plan, int64_t rows, int64_t c
 }
 
 void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
-  LinearSize size = sizes->linear(plan, op, opPlan.split);
+  for (ArrayRef<int64_t> stacked : sizes->streams(plan, op))
+    weights(op, opPlan, stacked);
+  exchange(op, opPlan);
+}
+
+/// One stream of a linear's weights.
+void Walk::weights(const OpSizes &op, const OpPlan &opPlan, ArrayRef<int64_t> stacked) {
+  int64_t allRows = llvm::sum_of(stacked), allColumns = sizes->linear(plan, op, opPlan.split).columns;
   bool byColumns = opPlan.split == Split::Columns;
-  int64_t rows = byColumns ? size.rows : llvm::divideCeil(size.rows, plan.part);
-  int64_t columns = byColumns ? llvm::divideCeil(size.columns, plan.part) : size.columns;
+  int64_t rows = byColumns ? allRows : llvm::divideCeil(allRows, plan.part);
+  int64_t columns = byColumns ? llvm::divideCeil(allColumns, plan.part) : allColumns;
   Stream s;
   s.bytes = 2.0 * rows * columns;
-  s.gridBytes = 2.0 * size.rows * size.columns * clusters;
+  s.gridBytes = 2.0 * allRows * allColumns * clusters;
   dealTiles(s, plan, rows, columns);
   bool packed = plan.weights == Layout::Packed && op.packable;
   s.bandwidth = packed ? machine.bandwidth : machine.boxBandwidth;
-  s.copyBytes = sizes->copyBytes(plan, op, opPlan);
+  s.copyBytes = sizes->copyBytes(plan, op, opPlan, stacked);
   double width = std::min(plan.tileColumns, columns);
   s.tileNs = machine.tileNs + machine.blockNs * width / 16;
   if (op.finishes) // partial sums are left after each row of tiles
     s.tileNs += machine.sumTileNs / llvm::divideCeil(columns, plan.tileColumns);
   stream(s, [&]() -> std::string {
-    return llvm::formatv("{0}: weights of {1} x {2} an item, {3}", label(op), size.rows, size.columns,
+    return llvm::formatv("{0}: weights of {1} x {2} an item, {3}", label(op), allRows, allColumns,
                          packed ? "packed" : "native");
   });
-  exchange(op, opPlan);
 }
 
 void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   int64_t tokens = std::min(length, op.capacity), segments = llvm::divideCeil(tokens, kSegmentTokens);
   int64_t perGroup = llvm::divideCeil(segments, kSegmentGroups);
-  int64_t groups = std::max<int64_t>(1, kSegmentGroups / plan.part); // of this CTA
+  int64_t chunks = chunksOf(plan);
+  int64_t groups = std::max<int64_t>(1, kSegmentGroups / plan.part / chunks); // of this CTA
   int64_t sets = llvm::bit_floor(uint64_t(std::min(setsOf(plan), groups)));
   // The CTA with the first groups has most.
   int64_t mine = std::min(segments, groups * perGroup);
   Stream s;
   s.bytes = 4.0 * op.dim * std::min(tokens, mine * kSegmentTokens);
-  s.gridBytes = 4.0 * op.dim * tokens * clusters;
+  s.gridBytes = 4.0 * op.dim * tokens * clusters / chunks;
   s.sets.assign(sets, 2 * std::min<int64_t>(llvm::divideCeil(mine, sets), groups / sets * perGroup));
   s.tileNs = machine.tileNs + (machine.segmentNs + machine.segmentBlockNs * llvm::divideCeil(op.dim, 16)) / 2;
   double merges = std::max(1.0, op.group * op.dim / 128.0);
@@ -267,9 +281,15 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   if (tokens == 0)
     s.sets.assign(sets, 0);
   stream(s, [&]() -> std::string {
-    return llvm::formatv("{0}: {1} cached tokens, {2} query heads an item", label(op), tokens, op.group);
+    return llvm::formatv("{0}: {1} cached tokens{2}, {3} query heads an item", label(op), tokens,
+                         chunks > 1 ? llvm::formatv(" in {0} chunks", chunks).str() : std::string(),
+                         op.group);
   });
   exchange(op, opPlan);
+  // The CTA that is the last of a head's chunks reads the states of all.
+  if (chunks > 1)
+    add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.mergeBandwidth * 1e6,
+        [&] { return label(op) + ": the chunks of a head merged"; });
   add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2,
       [&] { return label(op) + ": the appended token"; });
 }
@@ -363,9 +383,12 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   slotBytes = sizes->slotBytes(chosen);
   if (cost.kernels.size() == 1 && plan.prefetch > 0)
     aheadUs = double(clusters) * plan.part * plan.prefetch * slotBytes / machine.bandwidth * 1e6;
+  bool norms = false;
   for (const OpSizes &op : sizes->getOps())
     if (op.kind == OpSizes::Norm)
-      norm(op);
+      norm(op), norms = true;
+  if (cost.kernels.size() == 1 && !norms) // a norm, and a barrier of the grid, have it in their time
+    add(Phase::Elements, machine.loadUs, [] { return std::string("values of other kernels are read"); });
   round(clusters, items / clusters);
   if (int64_t rest = items % clusters)
     round(rest, 1);
@@ -373,8 +396,9 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
 }
 
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
-                        const Machine &machine, int64_t length, bool describe) {
-  Walk walk(choices.front().kernel, machine, length, describe);
+                        const Machine &machine, int64_t length, bool describe, std::optional<double> before) {
+  double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
+  Walk walk(choices.front().kernel, machine, length, describe, before, joined);
   walk.launch(/*cooperative=*/sizes.size() > 1);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
     if (i)
@@ -382,4 +406,14 @@ LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
     walk.kernel(*ofKernel, choice);
   }
   return walk.finished();
+}
+
+double cfc::occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
+                      const Machine &machine) {
+  double most = 0;
+  for (auto [ofKernel, choice] : llvm::zip_equal(sizes, choices)) {
+    double fit = std::max<int64_t>(1, machine.resident(choice.kernel.part, choice.kernel.ctasPerSm));
+    most = std::max(most, clustersOf(ofKernel->getShape(), choice.kernel, machine) / fit);
+  }
+  return most;
 }

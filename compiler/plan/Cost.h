@@ -45,9 +45,19 @@ struct LaunchCost {
 };
 
 /// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for a cache of
-/// `length` tokens. Phases are listed only if `describe`: plans are weighed by the thousand.
+/// `length` tokens. Phases are listed only if `describe`: plans are weighed by the thousand. `before`: the
+/// occupancy of the launch before, where that is another.
 LaunchCost predict(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
-                   const Machine &machine, int64_t length, bool describe = false);
+                   const Machine &machine, int64_t length, bool describe = false,
+                   std::optional<double> before = std::nullopt);
+
+/// The part of the machine that a launch takes.
+double occupancy(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
+                 const Machine &machine);
+
+/// Whether `heads` are so few that whole heads need clusters of 4 or more to use half of the SMs: chunks of
+/// heads may gain much. With more they gain less than what predictions are off by.
+bool areFewHeads(int64_t heads, const Machine &machine);
 
 /// Clusters of a kernel that run at a time.
 int64_t clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine);

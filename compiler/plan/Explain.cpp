@@ -25,11 +25,23 @@ struct PlannedKernels {
   std::vector<KernelSizes> sizes; ///< of `shapes`
   std::vector<KernelChoice> choices;
 
-  LaunchCost predict(LaunchRange launch, const Machine &machine, int64_t length, bool describe) const {
+  SmallVector<const KernelSizes *> sizesOf(LaunchRange launch) const {
     SmallVector<const KernelSizes *> of;
     for (size_t k = launch.first; k < launch.end; ++k)
       of.push_back(&sizes[k]);
-    return cfc::predict(of, ArrayRef(choices).slice(launch.first, launch.size()), machine, length, describe);
+    return of;
+  }
+  ArrayRef<KernelChoice> choicesOf(LaunchRange launch) const {
+    return ArrayRef(choices).slice(launch.first, launch.size());
+  }
+  /// Of launch `i` in a chain of plans like this one.
+  LaunchCost predict(ArrayRef<LaunchRange> launches, size_t i, const Machine &machine, int64_t length,
+                     bool describe) const {
+    LaunchRange launch = launches[i], last = launches[(i ? i : launches.size()) - 1];
+    std::optional<double> before;
+    if (launches.size() > 1)
+      before = occupancy(sizesOf(last), choicesOf(last), machine);
+    return cfc::predict(sizesOf(launch), choicesOf(launch), machine, length, describe, before);
   }
 
   static std::optional<PlannedKernels> of(attn::GraphOp graph, const Plan &plan) {
@@ -65,7 +77,9 @@ struct PlannedKernels {
 };
 } // namespace
 
-static std::string itemName(const KernelShape &shape) {
+static std::string itemName(const KernelShape &shape, const KernelPlan &plan) {
+  if (chunksOf(plan) > 1)
+    return "chunk of a head";
   return shape.getHeads() ? "head" : shape.hasItems() ? "block of rows" : "item";
 }
 
@@ -81,13 +95,14 @@ std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &pla
   result.planHash = plan.shortHash();
   result.machine = machine;
   result.length = length;
-  for (auto [i, launch] : llvm::enumerate(plan.launches())) {
+  std::vector<LaunchRange> launches = plan.launches();
+  for (auto [i, launch] : llvm::enumerate(launches)) {
     ExplainedKernel &kernel = result.kernels.emplace_back();
     kernel.plan = planned->choices[launch.first].kernel;
-    kernel.cost = planned->predict(launch, machine, length, /*describe=*/true);
+    kernel.cost = planned->predict(launches, i, machine, length, /*describe=*/true);
     for (size_t k = launch.first; k < launch.end; ++k) {
       const KernelSizes &sizes = planned->sizes[k];
-      kernel.itemNames.push_back(itemName(sizes.getShape()));
+      kernel.itemNames.push_back(itemName(sizes.getShape(), planned->choices[k].kernel));
       kernel.sharedBytes = std::max(kernel.sharedBytes, sizes.estimateShared(planned->choices[k]));
       kernel.slotBytes = std::max(kernel.slotBytes, sizes.slotBytes(planned->choices[k]));
     }
@@ -103,8 +118,9 @@ std::optional<double> cfc::predictPlan(attn::GraphOp graph, const Plan &plan, co
   if (!planned)
     return std::nullopt;
   double us = 0;
-  for (LaunchRange launch : plan.launches())
-    us += planned->predict(launch, machine, length, /*describe=*/false).us;
+  std::vector<LaunchRange> launches = plan.launches();
+  for (size_t i = 0; i < launches.size(); ++i)
+    us += planned->predict(launches, i, machine, length, /*describe=*/false).us;
   return us;
 }
 

@@ -20,8 +20,7 @@ static std::string named(Value value) {
   return name.empty() ? "an operand" : "%" + name;
 }
 
-/// The activations that an operation computes with; an attention also reads the appended token's K and V.
-static SmallVector<Value> activationsOf(Operation *op) {
+SmallVector<Value> cfc::activationsOf(Operation *op) {
   if (auto rms = dyn_cast<RmsNormOp>(op))
     return {rms.getX()};
   if (auto linear = dyn_cast<LinearOp>(op))
@@ -287,6 +286,15 @@ bool KernelShape::isStored(Value value) const {
   return false;
 }
 
+bool KernelShape::takesChunks() const {
+  auto isSplit = [&](Value value) {
+    return isa<RankedTensorType>(value.getType()) && isStored(value) && storedForm(value) == Slice &&
+           !isWhole(value);
+  };
+  auto fits = [&](Operation *op) { return !isa<LinearOp>(op) && llvm::none_of(op->getResults(), isSplit); };
+  return llvm::count_if(ops, llvm::IsaPred<AttentionOp>) == 1 && llvm::all_of(ops, fits);
+}
+
 void KernelShape::findItems() {
   items = heads > 0;
   auto use = [&](Value value) {
@@ -304,7 +312,7 @@ void KernelShape::findItems() {
 
 int64_t cfc::itemsOf(const KernelShape &shape, const KernelPlan &plan) {
   if (shape.getHeads())
-    return shape.getHeads();
+    return shape.getHeads() * chunksOf(plan);
   return shape.hasItems() ? llvm::divideCeil(shape.getWidest(), plan.rowsPerItem) : 1;
 }
 

@@ -32,6 +32,9 @@ public:
   }
   /// KV heads where items are heads, else 0.
   int64_t getHeads() const { return heads; }
+  /// Whether items may be chunks of heads: all the kernel does is one attention and what is element by
+  /// element around it, and what it stores each CTA of a cluster has whole.
+  bool takesChunks() const;
   /// Whether the kernel has items at all.
   bool hasItems() const { return items; }
   /// Columns of the widest value whose slices the kernel uses, and what a slice's width is a multiple of.
@@ -71,6 +74,9 @@ private:
   void findItems();
 };
 
+/// Why a kernel does not take chunks.
+inline constexpr llvm::StringLiteral kWhyNoChunks = "that takes a kernel of one attention without linears";
+
 /// The operations that run in kernels, in graph order.
 llvm::SmallVector<mlir::Operation *> kernelOps(attn::GraphOp graph);
 
@@ -105,13 +111,15 @@ bool isPackable(mlir::Value value);
 /// Checks what no plan can change: one token, sizes of heads and rows. A diagnostic names the limit.
 mlir::LogicalResult checkLimits(attn::GraphOp graph);
 
-/// Items of a kernel's grid axis (1 without one), and the columns of a value of `width` columns that one
-/// owns.
+/// Items of a kernel's grid axis (1 without one; chunks of heads where there are some), and the columns of a
+/// value of `width` columns that one owns.
 int64_t itemsOf(const KernelShape &shape, const KernelPlan &plan);
 int64_t sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t width);
 
 /// Columns of an activation.
 int64_t widthOf(mlir::Value value);
+/// The activations that an operation computes with; an attention also reads the appended token's K and V.
+llvm::SmallVector<mlir::Value> activationsOf(mlir::Operation *op);
 /// The appended K and V that an attention attends to, or null values.
 std::pair<mlir::Value, mlir::Value> appendedOf(attn::AttentionOp op);
 

@@ -15,7 +15,7 @@ KernelSearch::KernelSearch(ArrayRef<KernelShape> shapes, size_t first, const Mac
                            const PlanOptions &options)
     : machine(&machine), options(&options) {
   for (auto [i, shape] : llvm::enumerate(shapes)) {
-    Member &member = members.emplace_back(Member{KernelSizes(shape), first + i, {}, {}, {}, {}});
+    Member &member = members.emplace_back(Member{KernelSizes(shape), first + i, {}, {}, {}, {}, {}});
     if (options.given && member.index < options.given->kernels.size())
       member.given = options.given->kernels[member.index];
     for (Operation *op : shape.getOps())
@@ -69,9 +69,14 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
   return true;
 }
 
-void KernelSearch::findRows(Member &member) const {
+/// What an item may be.
+void KernelSearch::findItems(Member &member) const {
   const KernelShape &shape = member.shape();
-  member.rows = {0};
+  member.rows = member.chunks = {0};
+  if (shape.takesChunks())
+    member.chunks = only(member.given.chunks, options->randomSeed || areFewHeads(shape.getHeads(), *machine)
+                                                  ? ArrayRef<int64_t>{1, 2, 4, 8, 16}
+                                                  : ArrayRef<int64_t>{1});
   if (shape.getHeads() || !shape.hasItems())
     return;
   member.rows.clear();
@@ -99,7 +104,7 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.stages = only(given.ringStages, streams ? List{2, 3, 4, 5, 6, 8, 10, 12, 16} : List{4});
   domain.columns = only(given.tileColumns, streams ? List{64, 128, 256, 512, 1024} : List{128});
   for (Member &member : members)
-    findRows(member);
+    findItems(member);
   // What a given plan does not limit has no limit; else it may be half of the heads at a time.
   domain.clusters = {given.clusters};
   if (given == KernelPlan() && heads >= 2 && members.size() == 1)
@@ -115,6 +120,11 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
   if (member.given.rowsPerItem && (shape.getHeads() || !shape.hasItems())) {
     refusal.add(Refusal::Names, llvm::formatv("kernel {0} has no choice 'rows_per_item'; its items are {1}",
                                               member.index, shape.getHeads() ? "heads" : "none"));
+    return false;
+  }
+  if (member.given.chunks && !shape.takesChunks()) {
+    refusal.add(Refusal::Names,
+                llvm::formatv("kernel {0} has no choice 'chunks'; {1}", member.index, kWhyNoChunks));
     return false;
   }
   if (member.index == 0 && member.given.joined == 1) {
@@ -167,6 +177,8 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     int64_t granule = member.shape().getGranule();
     if (int64_t n = member.rows[0]; n % granule)
       return refuse("rows_per_item", n, "multiples of " + Twine(granule) + " are possible");
+    if (int64_t n = member.chunks[0]; n && (!llvm::isPowerOf2_64(n) || n > kSegmentGroups))
+      return refuse("chunks", n, "1, 2, 4, 8 and 16 are possible");
   }
   return llvm::all_of(members, [&](const Member &m) { return checkAtomic(m, refusal); });
 }
@@ -269,7 +281,7 @@ void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSize
 
 const std::vector<OpOptions> *KernelSearch::optionsOf(Member &member, const KernelPlan &kernel,
                                                       Refusal &refusal) {
-  auto [found, isNew] = member.known.try_emplace({kernel.part, kernel.rowsPerItem});
+  auto [found, isNew] = member.known.try_emplace({kernel.part, kernel.rowsPerItem, kernel.chunks});
   std::vector<OpOptions> &list = found->second;
   for (const OpSizes &op : member.sizes.getOps()) {
     if (!isNew)
@@ -382,11 +394,14 @@ void KernelSearch::addCombinations(KernelChoice &choice, ArrayRef<OpOptions> opt
 std::vector<KernelChoice> KernelSearch::choicesOf(Member &member, KernelPlan kernel, Random *random,
                                                   Refusal &refusal) {
   std::vector<KernelChoice> choices;
-  SmallVector<int64_t> rows(member.rows);
+  SmallVector<std::pair<int64_t, int64_t>> items; // one of the two is a choice
+  for (int64_t rows : member.rows)
+    for (int64_t chunks : member.chunks)
+      items.push_back({rows, chunks});
   if (random)
-    rows = {rows[random->below(rows.size())]};
-  for (int64_t n : rows) {
-    kernel.rowsPerItem = n;
+    items = {items[random->below(items.size())]};
+  for (auto [rows, chunks] : items) {
+    kernel.rowsPerItem = rows, kernel.chunks = chunks;
     kernel.joined = member.index ? member.index != index() : -1;
     const std::vector<OpOptions> *ops = optionsOf(member, kernel, refusal);
     if (!ops)
@@ -495,7 +510,7 @@ std::string KernelSearch::memoryKey(ArrayRef<KernelChoice> choices) {
   llvm::raw_string_ostream out(key);
   for (const KernelChoice &choice : choices) {
     const KernelPlan &k = choice.kernel;
-    out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem;
+    out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem << " " << k.chunks;
     for (const OpPlan &op : choice.ops)
       out << " " << int(op.split) << int(op.gather) << int(op.reduce) << int(op.finish);
     out << ";";

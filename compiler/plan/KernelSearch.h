@@ -7,6 +7,7 @@
 #pragma once
 #include "compiler/plan/Cost.h"
 #include "compiler/plan/Planner.h"
+#include <array>
 
 namespace cfc {
 
@@ -57,7 +58,6 @@ public:
   bool done() const { return at >= candidates.size(); }
   /// The choices for each of the launch's kernels.
   llvm::ArrayRef<KernelChoice> current() const { return candidates[at].choices; }
-  double currentUs() const { return candidates[at].us; }
   /// The current choice takes `bytes` of shared memory when it is built (-1: it cannot be). Moves to the next
   /// that is not expected to fail alike.
   void reject(int64_t bytes, Refusal &refusal);
@@ -76,7 +76,8 @@ private:
     KernelPlan given;                     ///< what a given plan says of it
     std::vector<const OpPlan *> givenOps; ///< by operation; null where nothing is given
     llvm::SmallVector<int64_t> rows;      ///< that an item may have
-    std::map<std::pair<int64_t, int64_t>, std::vector<OpOptions>> known; ///< by part and rows of an item
+    llvm::SmallVector<int64_t> chunks;    ///< that a head may have
+    std::map<std::array<int64_t, 3>, std::vector<OpOptions>> known; ///< by part, rows of an item, chunks
     const KernelShape &shape() const { return sizes.getShape(); }
   };
   struct Domain {
@@ -85,7 +86,7 @@ private:
   };
   bool mergeGiven(Refusal &refusal);
   bool findDomain(Domain &domain, Refusal &refusal);
-  void findRows(Member &member) const;
+  void findItems(Member &member) const;
   bool checkNames(const Member &member, Refusal &refusal);
   bool checkValues(const Domain &domain, Refusal &refusal);
   bool checkAtomic(const Member &member, Refusal &refusal);

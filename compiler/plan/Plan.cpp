@@ -104,6 +104,7 @@ std::string Plan::print() const {
     set("prefetch", k.prefetch);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
+    key("chunks", k.chunks);
     key("clusters", k.clusters);
     set("pdl", k.pdl);
     if (k.weights != Layout::Unset)

@@ -38,6 +38,7 @@ struct KernelPlan {
   int64_t ringStages = 0;  ///< tiles in flight in a CTA
   int64_t tileColumns = 0; ///< columns of a weight tile
   int64_t rowsPerItem = 0; ///< only where items are blocks of rows: rows of the widest value in an item
+  int64_t chunks = 0; ///< only where items are chunks of heads: chunks of a head's tokens, each of an item
   int64_t clusters =
       0;            ///< that run at most at a time, taking several items each; 0: as many as there are items
   int64_t pdl = -1; ///< 1: starts while the kernel before it ends; -1: left to the planner
@@ -47,6 +48,9 @@ struct KernelPlan {
   int64_t joined = -1;   ///< 1: runs in the launch of the kernel before it; -1: left to the planner
   bool operator==(const KernelPlan &) const = default;
 };
+
+/// Chunks of a head's tokens.
+inline int64_t chunksOf(const KernelPlan &plan) { return plan.chunks > 0 ? plan.chunks : 1; }
 
 /// Choices for one operation. A choice that does not arise is unset.
 struct OpPlan {

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/plan/Planner.h"
+#include "compiler/plan/Explain.h"
 #include "compiler/plan/KernelSearch.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -44,7 +45,7 @@ private:
   int &exitCode;
   Random random;
   Refusal refusal;
-  double predicted = 0; ///< time of the plan found last
+  double predicted = 0; ///< time of the plan found last, and what its launches must be worth
 };
 } // namespace
 
@@ -117,14 +118,12 @@ Plan Planner::assemble(const Fusion &fusion, ArrayRef<KernelSearch> launches) {
   Plan plan;
   plan.graph = graph.getSymName().str();
   plan.hash = hash;
-  predicted = 0;
   SmallVector<const KernelChoice *> choices;
   for (const KernelSearch &launch : launches) {
     for (const KernelChoice &choice : launch.current()) {
       plan.kernels.push_back(choice.kernel);
       choices.push_back(&choice);
     }
-    predicted += launch.currentUs();
   }
   SmallVector<size_t> next(choices.size(), 0);
   for (auto [op, kernel] : llvm::zip_equal(kernelOps(graph), fusion.kernelOf)) {
@@ -159,13 +158,19 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
     for (end = first + 1; end < shapes.size() && joined[end];)
       ++end;
     launches.emplace_back(shapes.slice(first, end - first), first, machine, options);
-    if (!launches.back().enumerate(options.randomSeed ? &random : nullptr, refusal))
+    Refusal why; // of this launch: what others were refused before they had a legal choice is no reason
+    if (!launches.back().enumerate(options.randomSeed ? &random : nullptr, why)) {
+      refusal.add(why.stage, why.text, why.size);
       return std::nullopt;
+    }
   }
   while (llvm::none_of(launches, [](const KernelSearch &launch) { return launch.done(); })) {
     Plan plan = assemble(fusion, launches);
-    if (accept(plan, launches))
-      return plan;
+    if (!accept(plan, launches))
+      continue;
+    predicted = predictPlan(graph, plan, machine, options.length).value_or(0) +
+                kLaunchWorthUs * (launches.size() - 1.0);
+    return plan;
   }
   return std::nullopt;
 }
@@ -203,8 +208,14 @@ FailureOr<Plan> Planner::planFree() {
   std::vector<SmallVector<size_t>> tries = {{}};
   constexpr size_t kMost = 4; // in a larger graph there are too many
   SmallVector<size_t> ends;
+  // By chunks of heads what comes between a linear and an attention goes with the attention.
+  auto hasFewHeads = [&](Operation *op) {
+    auto attention = dyn_cast<AttentionOp>(op);
+    return attention && areFewHeads(attention.getCache().getType().getHeads(), machine);
+  };
   for (size_t i = 1; i < ops.size(); ++i)
-    if (isa<LinearOp, AttentionOp>(ops[i]))
+    if (isa<LinearOp, AttentionOp>(ops[i]) ||
+        (isa<LinearOp>(ops[i - 1]) && llvm::any_of(llvm::drop_begin(ops, i), hasFewHeads)))
       ends.push_back(i - 1);
   for (size_t i = 0; ends.size() <= kMost && i < ends.size(); ++i) {
     tries.push_back({ends[i]});
@@ -217,11 +228,10 @@ FailureOr<Plan> Planner::planFree() {
     FailureOr<Plan> found = plan(cuts);
     if (failed(found))
       return failure();
-    double us = predicted + kLaunchWorthUs * (found->launches().size() - 1.0);
-    if (found->kernels.empty() || (!best.kernels.empty() && us >= bestUs))
+    if (found->kernels.empty() || (!best.kernels.empty() && predicted >= bestUs))
       continue;
     best = *found;
-    bestUs = us;
+    bestUs = predicted;
   }
   return best;
 }

@@ -125,6 +125,10 @@ std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op,
   int64_t part = kernel.part;
   if (op.kind == OpSizes::Attention && plan.reduce == Exchange::Scatter)
     return opLabel(op.op) + " cannot reduce by scatter: that merges sums, and an attention's are softmaxes";
+  if (int64_t n = part * chunksOf(kernel); op.kind == OpSizes::Attention && n > kSegmentGroups)
+    return llvm::formatv(
+        "{0} shares the {1} groups of a head's tokens among part = {2} times chunks = {3} CTAs",
+        opLabel(op.op), kSegmentGroups, part, kernel.chunks);
   if (op.kind == OpSizes::Attention)
     return checkUnit(op.stateBytes(), op.op, plan.reduce);
   if (op.kind == OpSizes::Linear && (op.gathered || plan.split == Split::Columns)) {
@@ -162,19 +166,31 @@ int64_t KernelSizes::slotBytes(const KernelChoice &choice) const {
   return llvm::alignTo(bytes, 1024);
 }
 
+std::vector<SmallVector<int64_t>> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op) const {
+  std::vector<SmallVector<int64_t>> all;
+  for (int64_t width : op.widths) {
+    if (all.empty() || !op.gathered)
+      all.emplace_back();
+    all.back().push_back(op.finishes ? width : sliceOf(*shape, plan, width));
+  }
+  return all;
+}
+
 /// A box of 64 columns and as many rows, up to 64, as divide the rows of each weight and of each CTA; else
 /// one row of a tile (compiler/lower/KernelLayout.h).
-int64_t KernelSizes::copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
-  LinearSize size = linear(kernel, op, plan.split);
+int64_t KernelSizes::copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan,
+                               ArrayRef<int64_t> stacked) const {
+  bool split = kernel.part > 1 && plan.split != Split::Columns;
+  int64_t rows = llvm::sum_of(stacked) / (split ? kernel.part : 1);
+  bool packedRows = kernel.weights == Layout::Packed && !op.finishes;
   for (int64_t box : {64, 32, 16, 8}) {
-    bool fits = kernel.part == 1 || plan.split == Split::Columns || size.rows / kernel.part % box == 0;
-    if (op.gathered) // stacked: the next weight's rows follow
-      for (int64_t width : llvm::drop_end(op.widths))
-        fits &= sliceOf(*shape, kernel, width) % box == 0;
+    bool fits = (!split || rows % box == 0) && box < 2 * rows && (!packedRows || stacked.back() % box == 0);
+    for (int64_t before : stacked.drop_back()) // the next weight's rows follow
+      fits &= before % box == 0;
     if (fits)
       return box * 128;
   }
-  return 2 * std::min(kernel.tileColumns, size.columns);
+  return 2 * std::min(kernel.tileColumns, linear(kernel, op, plan.split).columns);
 }
 
 int64_t KernelSizes::exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm,

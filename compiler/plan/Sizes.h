@@ -80,8 +80,11 @@ public:
 
   /// Bytes of a ring tile; 0 where nothing is streamed.
   int64_t slotBytes(const KernelChoice &choice) const;
-  /// Bytes of one copy of a linear's weights.
-  int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
+  /// The streams of a linear's weights in an item: the rows of each that are stacked in one.
+  std::vector<llvm::SmallVector<int64_t>> streams(const KernelPlan &plan, const OpSizes &op) const;
+  /// Bytes of one copy of a linear's weights, of a stream of `stacked` rows.
+  int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan,
+                    llvm::ArrayRef<int64_t> stacked) const;
   /// Estimate of a CTA's shared memory in bytes: tiles, buffers of exchanges and the ring.
   int64_t estimateShared(const KernelChoice &choice) const;
   /// An operation's part of it: tiles and buffers.

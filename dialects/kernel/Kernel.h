@@ -20,6 +20,9 @@ namespace cfc::kernel {
 std::optional<StateAttr> stateOver(llvm::ArrayRef<StateAttr> states, llvm::StringRef axis);
 /// `states` without the one over `axis`.
 llvm::SmallVector<StateAttr> withoutAxis(llvm::ArrayRef<StateAttr> states, llvm::StringRef axis);
+/// Items of the loop that `item` belongs to, or those that a kernel.outer or kernel.inner tells apart; 1
+/// where there is none.
+int64_t itemsOf(mlir::Value item);
 /// Attribute name of a kernel argument's tensor name.
 inline constexpr llvm::StringLiteral kNameAttr = "kernel.name";
 /// "packed": a weight in blocks (docs/design.md, "Packed weights"); absent: row-major.

@@ -81,10 +81,9 @@ LogicalResult cfc::kernel::checkStates(Operation *op, ArrayRef<int64_t> shape, A
       return op->emitOpError("names an unknown axis ") << s.getAxis();
     if (stateOver(states.take_front(i), s.getAxis().getValue()))
       return op->emitOpError("has two states over the axis ") << s.getAxis();
-    if (axis.getLevel() == Level::Grid && s.getKind() != StateKind::Sum && s.getKind() != StateKind::Max)
-      return op->emitOpError("has a value that is ")
-             << describe(s) << " over the grid axis " << s.getAxis()
-             << "; only partial(sum) and partial(max) are possible there";
+    if (axis.getLevel() == Level::Grid && !s.isPartial())
+      return op->emitOpError("has a value that is ") << describe(s) << " over the grid axis " << s.getAxis()
+                                                     << "; only partial values are possible there";
     if (axis.getLevel() == Level::Warp)
       return op->emitOpError("distributes a value over the warp axis ")
              << s.getAxis() << "; warps share their CTA's tiles";
@@ -133,6 +132,10 @@ LogicalResult cfc::kernel::checkNumber(Operation *op, Value memory, unsigned bit
 }
 
 int64_t cfc::kernel::itemsOf(Value item) {
+  if (auto outer = item ? item.getDefiningOp<OuterOp>() : OuterOp())
+    return itemsOf(outer.getItem()) / std::max<int64_t>(1, outer.getOf());
+  if (auto inner = item ? item.getDefiningOp<InnerOp>() : InnerOp())
+    return inner.getOf();
   auto argument = dyn_cast_or_null<BlockArgument>(item);
   auto loop = argument ? dyn_cast<ForItemsOp>(argument.getOwner()->getParentOp()) : ForItemsOp();
   auto func = loop ? loop->getParentOfType<FuncOp>() : FuncOp();

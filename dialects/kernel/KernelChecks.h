@@ -50,9 +50,6 @@ llvm::LogicalResult checkFloatMemory(mlir::Operation *op, mlir::Value memory, ll
 /// `memory` begins with a number of `bits` bits: a position, a length (i32) or a slot (i64).
 llvm::LogicalResult checkNumber(mlir::Operation *op, mlir::Value memory, unsigned bits, llvm::StringRef what);
 
-/// Items of the loop that `item` belongs to; 1 where there is none.
-int64_t itemsOf(mlir::Value item);
-
 /// A tile that is read in words of two 16-bit elements must begin at an even one.
 llvm::LogicalResult checkPairs(mlir::Operation *op, mlir::Value tile, llvm::StringRef what);
 

@@ -164,11 +164,33 @@ int64_t FinishOp::partialBytes() {
   return copies * getTile().getType().getNumElements() * getTile().getType().getElementBytes();
 }
 
-/// A partial sum or max, split over cta axes at most.
+int64_t FinishOp::runLength() {
+  return getEach() ? getEach() : itemsOf((*this)->getParentOfType<ForItemsOp>().getItem());
+}
+
+int64_t FinishOp::numCounters(int64_t ctas) {
+  return ctas * getPieces() * (itemsOf((*this)->getParentOfType<ForItemsOp>().getItem()) / runLength());
+}
+
+/// Softmaxes of runs of items, which each CTA has whole: they are merged by code without a loop.
+static LogicalResult checkFinishedSoftmax(FinishOp op) {
+  constexpr int64_t kMostMerged = 16;
+  if (op.getAlgorithm() != Algorithm::Ordered)
+    return op.emitOpError("merges a partial softmax by ordered");
+  if (op.getEach() < 1 || op.getEach() > kMostMerged)
+    return op.emitOpError("merges partial softmaxes of each 1 to ") << kMostMerged << " items: give `each`";
+  for (StateAttr s : withoutAxis(op.getTile().getType().getStates(), op.getAxis()))
+    return needsReplicated(op, s, "the softmax");
+  return checkSoftmax(op, op.getTile().getType());
+}
+
+/// A partial sum or max, split over cta axes at most; or a partial softmax.
 static LogicalResult checkFinishedSum(FinishOp op) {
   TileType tile = op.getTile().getType();
   std::optional<StateAttr> state = stateOver(tile.getStates(), op.getAxis());
-  if (!state || (state->getKind() != StateKind::Sum && state->getKind() != StateKind::Max))
+  if (state && state->getKind() == StateKind::Softmax)
+    return checkFinishedSoftmax(op);
+  if (!state || !state->isPartial())
     return op.emitOpError("reduces a partial sum or max over `")
            << op.getAxis() << "`; it is "
            << (state ? describe(*state) : "whole in every item: `gather` collects that");
@@ -211,6 +233,11 @@ LogicalResult FinishOp::verify() {
   if (failed(checkTile(*this, tile)) ||
       (getGather() ? failed(checkCollected(*this)) : failed(checkFinishedSum(*this))))
     return failure();
+  if (int64_t n = getEach(); n && (n < 0 || axis.getSize() % n || getGather() || getPieces() != 1 ||
+                                   getFinishers() || getAlgorithm() != Algorithm::Ordered))
+    return emitOpError("reduces each ") << n << " of " << axis.getSize()
+                                        << " items; what divides them is possible, by ordered, without "
+                                           "`gather` and `pieces`";
   if (int64_t n = getPieces(); n != 1) {
     bool matmul = getTile().getDefiningOp<MatmulOp>() && getTile().hasOneUse() && !getGather();
     if (!matmul || getAlgorithm() != Algorithm::Ordered || !llvm::isPowerOf2_64(n) || n > 16)

@@ -317,6 +317,20 @@ LogicalResult ForItemsOp::verify() {
   return success();
 }
 
+//===-- kernel.outer and kernel.inner ------------------------------------------===//
+
+/// Of an item of a loop, whose items `of` divides.
+static LogicalResult verifyPartOfItem(Operation *op, Value item, int64_t of) {
+  if (!isa<BlockArgument>(item))
+    return op->emitOpError("takes the item of a kernel.for_items");
+  if (int64_t items = itemsOf(item); of < 1 || items % of)
+    return op->emitOpError("divides ")
+           << items << " items into runs of " << of << ", which does not divide them";
+  return success();
+}
+LogicalResult OuterOp::verify() { return verifyPartOfItem(*this, getItem(), getOf()); }
+LogicalResult InnerOp::verify() { return verifyPartOfItem(*this, getItem(), getOf()); }
+
 //===-- kernel.grid_sync -------------------------------------------------------===//
 
 LogicalResult GridSyncOp::verify() {
@@ -364,6 +378,8 @@ void FinishOp::print(OpAsmPrinter &printer) {
     elided.push_back(getPiecesAttrName());
   if (getFinishers() == 0)
     elided.push_back(getFinishersAttrName());
+  if (!getEach())
+    elided.push_back(getEachAttrName());
   printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), elided);
   printer << " : " << getTile().getType() << " as ";
   printer.printRegionArgument(getBody().getArgument(0));

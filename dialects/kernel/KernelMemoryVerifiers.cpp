@@ -29,6 +29,20 @@ LogicalResult ReadOp::verify() {
   return checkReach(*this, getItem(), tile.getNumElements());
 }
 
+/// Where items are parts of wholes (kernel.outer) the last of them stores what concerns the whole: in the
+/// kernel.finish of each run of them. There the loop's own item is any of a run.
+static LogicalResult checkWhole(Operation *op, Value item) {
+  auto outer = item ? item.getDefiningOp<OuterOp>() : OuterOp();
+  auto finish = op->getParentOfType<FinishOp>();
+  if (finish && finish.getEach() && (!outer || int64_t(outer.getOf()) != int64_t(finish.getEach())))
+    return op->emitOpError("in a kernel.finish of each ")
+           << finish.getEach() << " items stores at the kernel.outer of " << finish.getEach();
+  if (item && item.getDefiningOp() && !(finish && finish.getEach()))
+    return op->emitOpError("would store several items to the same elements: put it into a kernel.finish of "
+                           "each of their runs");
+  return success();
+}
+
 LogicalResult WriteOp::verify() {
   TileType tile = getTile().getType();
   if (failed(checkFloatMemory(*this, getMemory(), "writes")) || failed(checkTile(*this, tile)))
@@ -38,7 +52,9 @@ LogicalResult WriteOp::verify() {
       return needsReplicated(*this, s, "the tile");
   auto items = (*this)->getParentOfType<ForItemsOp>();
   bool finishes = (*this)->getParentOfType<FinishOp>() != nullptr;
-  if (finishes && getItem())
+  if (failed(checkWhole(*this, getItem())))
+    return failure();
+  if (finishes && getItem() && !getItem().getDefiningOp())
     return emitOpError("in kernel.finish writes the sum over all items: leave out `at`");
   if (items && !finishes && !getItem() && itemsOf(items.getItem()) > 1)
     return emitOpError("would write every item to the same elements: give `at %item`");
@@ -105,6 +121,22 @@ static LogicalResult checkHeads(Operation *op, Value item, CacheType cache) {
   return success();
 }
 
+/// Groups of segments of a head, whatever its length (docs/design.md, "Order of sums").
+static constexpr int64_t kGroups = 16;
+
+static LogicalResult checkChunk(LoadCacheOp op) {
+  auto inner = op.getChunk().getDefiningOp<InnerOp>();
+  auto outer = op.getItem() ? op.getItem().getDefiningOp<OuterOp>() : OuterOp();
+  if (!inner || !outer || inner.getItem() != outer.getItem() || inner.getOf() != outer.getOf())
+    return op.emitOpError(
+        "streams a chunk of a head: `at` is a kernel.outer, `chunk` the kernel.inner of the "
+        "same item and number");
+  if (kGroups % op.numChunks())
+    return op.emitOpError("cuts ") << kGroups << " groups of segments into " << op.numChunks()
+                                   << " chunks; 1, 2, 4, 8 and 16 are possible";
+  return success();
+}
+
 LogicalResult LoadCacheOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
   KvStreamType stream = getResult().getType();
@@ -122,11 +154,12 @@ LogicalResult LoadCacheOp::verify() {
       (getSlot() && failed(checkNumber(*this, getSlot(), 64, "the slot"))) ||
       failed(checkHeads(*this, getItem(), cache)))
     return failure();
+  if (getChunk() && failed(checkChunk(*this)))
+    return failure();
   int64_t bound = getBound();
   if (bound < 1 || bound > kMaxIndexed / 2)
     return emitOpError("has a bound of ") << bound << " tokens; 1 to " << kMaxIndexed / 2 << " are possible";
-  // Groups of segments: 16, whatever the length.
-  return checkStates(*this, {16}, stream.getStates());
+  return checkStates(*this, {kGroups / numChunks()}, stream.getStates());
 }
 
 LogicalResult AppendOp::verify() {
@@ -137,7 +170,7 @@ LogicalResult AppendOp::verify() {
     if (failed(needsReplicated(*this, x, "its row")))
       return failure();
   }
-  if (failed(checkNumber(*this, getSlot(), 64, "the slot")))
+  if (failed(checkNumber(*this, getSlot(), 64, "the slot")) || failed(checkWhole(*this, getItem())))
     return failure();
   return checkHeads(*this, getItem(), cache);
 }

@@ -173,6 +173,21 @@ def Kernel_GridSyncOp : Kernel_Op<"grid_sync", []> {
   let hasVerifier = 1;
 }
 
+def Kernel_OuterOp : Kernel_Op<"outer", [Pure]> {
+  let summary = "item / n, where n items in a row are the parts of one whole: the whole";
+  let arguments = (ins Kernel_Item:$item, I64Attr:$of);
+  let results = (outs Kernel_Item:$result);
+  let assemblyFormat = "$item `of` $of attr-dict";
+  let hasVerifier = 1;
+}
+def Kernel_InnerOp : Kernel_Op<"inner", [Pure]> {
+  let summary = "item mod n, where n items in a row are the parts of one whole: which of them";
+  let arguments = (ins Kernel_Item:$item, I64Attr:$of);
+  let results = (outs Kernel_Item:$result);
+  let assemblyFormat = "$item `of` $of attr-dict";
+  let hasVerifier = 1;
+}
+
 def Kernel_ProducerOp : Kernel_Op<"producer", [SingleBlockImplicitTerminator<"YieldOp">]> {
   let summary = "what the producer warp runs: the kernel's loops with the feeds of every stream, in the consumers' order";
   let regions = (region SizedRegion<1>:$body);
@@ -212,10 +227,18 @@ def Kernel_LoadOp : Kernel_Op<"load", [MemoryEffects<[MemRead]>, AttrSizedOperan
 }
 def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "streams the first `length` cached tokens of head `item`; none where the request is idle (`slot` negative)";
-  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Item>:$item, I64Attr:$bound);
+  let description = [{
+    `chunk`, a kernel.inner: only that part of the 16 groups of segments; the head is then the kernel.outer of the same item.
+  }];
+  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Item>:$item,
+                       Optional<Kernel_Item>:$chunk, I64Attr:$bound);
   let results = (outs Kernel_KvStream:$result);
-  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`at` $item^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Chunks of a head, each of an item.
+    int64_t numChunks() { return getChunk() ? itemsOf(getChunk()) : 1; }
+  }];
 }
 def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
   let summary = "stores a token's K and V of head `item` in row `slot`; a negative slot stores nothing";
@@ -340,10 +363,13 @@ def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldO
     `finishers` = F > 0, of a matmul's rows by ordered: the clusters of the last F items that begin the matmul finish 1 / F of
     the rows each, behind their last item, and wait for the partial sums of all items, if all clusters have started by then;
     the shares of those that cannot know that fall to the cluster that starts last. F is at most 32, and at most the number of items.
+    `each` > 0, by ordered: each so many items in a row are a run of its own, whose last arriver runs the body; what the body
+    writes goes to the kernel.outer of the item. A partial softmax is always merged by runs, of at most 16.
   }];
   let arguments = (ins Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm,
                        DefaultValuedAttr<I64Attr, "-1">:$counters, DefaultValuedAttr<I64Attr, "-1">:$partials,
-                       UnitAttr:$gather, DefaultValuedAttr<I64Attr, "1">:$pieces, DefaultValuedAttr<I64Attr, "0">:$finishers);
+                       UnitAttr:$gather, DefaultValuedAttr<I64Attr, "1">:$pieces, DefaultValuedAttr<I64Attr, "0">:$finishers,
+                       DefaultValuedAttr<I64Attr, "0">:$each);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
@@ -352,6 +378,10 @@ def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldO
     int64_t partialBytes();
     /// Whether the partial sums are zero between launches.
     bool clearsPartials() { return getFinishers() || getAlgorithm() == Algorithm::Atomic; }
+    /// Items that are merged into one.
+    int64_t runLength();
+    /// Arrivals that are counted apart, in clusters of `ctas`: 4 bytes each.
+    int64_t numCounters(int64_t ctas);
   }];
 }
 #endif

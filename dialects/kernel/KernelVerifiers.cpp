@@ -160,8 +160,13 @@ LogicalResult AttendOp::verify() {
     return emitOpError("needs a finite scale");
   if (failed(checkStreamUse(*this, getKv())))
     return failure();
+  auto items = (*this)->getParentOfType<ForItemsOp>();
+  StringRef ofItems = getKv().getDefiningOp<LoadCacheOp>().getChunk() ? items.getAxis() : "";
+  if (!ofItems.empty() && !stateOver(state.getStates(), ofItems))
+    return emitOpError("attends to a chunk of a head: its result is partial(softmax) over `")
+           << ofItems << "`";
   for (StateAttr s : state.getStates())
-    if (!stateOver(kv.getStates(), s.getAxis().getValue()))
+    if (!stateOver(kv.getStates(), s.getAxis().getValue()) && s.getAxis().getValue() != ofItems)
       return emitOpError("gives a whole softmax to every worker of `")
              << s.getAxis().getValue() << "`, who attend to the same tokens; its type says " << describe(s);
   for (StateAttr s : kv.getStates()) {
@@ -170,6 +175,9 @@ LogicalResult AttendOp::verify() {
       return emitOpError("attends to tokens split over `")
              << s.getAxis().getValue() << "`: its result is partial(softmax) there";
   }
+  if (auto over = stateOver(state.getStates(), ofItems); over && over->getKind() != StateKind::Softmax)
+    return emitOpError("gives ") << describe(*over) << " over `" << ofItems
+                                 << "`: it is partial(softmax) there";
   return checkPairs(*this, getQ(), "%q");
 }
 

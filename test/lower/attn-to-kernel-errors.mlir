@@ -38,3 +38,10 @@ attn.graph @this(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16
   %y = attn.linear %x, [%w]
   attn.return %y
 }
+// -----
+// expected-error @+1 {{the plan cuts the heads of kernel 0 into chunks = 4: that takes a kernel of one attention without linears}}
+attn.graph @no_heads(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> attributes {attn.plan =
+    "graph no_heads\0Akernel 0: part = 1, warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64, rows_per_item = 64, chunks = 4\0Aop linear(%y): kernel = 0, split = rows"} {
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}

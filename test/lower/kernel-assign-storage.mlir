@@ -54,3 +54,20 @@ kernel.func @sync(%y: memref<64xf32>, %z: memref<64xf32>) axes() plan() {
   kernel.grid_sync
   kernel.return
 }
+
+// -----
+
+// Each run of items counts its arrivals apart; a partial of each item lies behind the counters.
+// CHECK: module attributes {kernel.workspace_bytes = 40 : i64, kernel.zero_bytes = 16 : i64}
+// CHECK: kernel.finish {{.*}} attributes {counters = 0 : i64, each = 2 : i64, partials = 16 : i64}
+kernel.func @runs(%x: memref<6x8xf32>, %y: memref<3xf32>) axes(item = 6 @grid) plan() {
+  kernel.for_items %i over item {
+    %h = kernel.outer %i of 2
+    %t = kernel.read %x at %i : memref<6x8xf32> -> !kernel.tile<8xf32>
+    %f = kernel.fold add %t : !kernel.tile<8xf32> -> !kernel.tile<1xf32, item: partial(sum)>
+    kernel.finish %f over item by ordered attributes {each = 2 : i64} : !kernel.tile<1xf32, item: partial(sum)> as %s: !kernel.tile<1xf32> {
+      kernel.write %s, %y at %h : !kernel.tile<1xf32>, memref<3xf32>
+    }
+  }
+  kernel.return
+}

@@ -17,12 +17,12 @@ struct Shape {
   int heads, group, dim;
 };
 struct Schedule {
-  int part, warps, stages, ctasPerSm;
+  int part, warps, stages, ctasPerSm, chunks = 1; ///< chunks of a head, each an item
 };
 
 std::string describe(const Schedule &s) {
-  return fmt::format("part {}, {} warps, {} stages, {} CTAs on an SM", s.part, s.warps, s.stages,
-                     s.ctasPerSm);
+  return fmt::format("part {}, {} warps, {} stages, {} CTAs on an SM, {} chunks", s.part, s.warps, s.stages,
+                     s.ctasPerSm, s.chunks);
 }
 
 /// Attends to the first `len` cached tokens.
@@ -43,6 +43,34 @@ kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3
 }})",
                      c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group, c.dim + 2,
                      s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim);
+}
+
+/// The same by chunks of heads, of which the last merges all.
+std::string chunkedKernel(const Shape &c, const Schedule &s, const std::string &type) {
+  return fmt::format(R"(
+kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3}, {1}>, %len: memref<1xi32>, %o: memref<{0}xf32>, %lse: memref<{4}xf32>)
+    axes(chunk = {12} @grid, part = {7} @cta, warp = {8} @warp) plan(ring_stages = {9}, ctas_per_sm = {10}) {{
+  kernel.for_items %i over chunk {{
+    %h = kernel.outer %i of {13}
+    %n = kernel.inner %i of {13}
+    %t = kernel.read %q at %h : memref<{0}x{1}> -> !kernel.tile<{11}x{1}>
+    %kv = kernel.load_cache %c tokens %len at %h chunk %n bound 1024 : !kernel.cache<heads = {2}, dim = {3}, {1}>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<{3}, {1}, part: split(0)>
+    %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax), chunk: partial(softmax)>
+    %r = kernel.exchange reduce %p over "part" by push : !kernel.tile<{5}x{6}xf32, part: partial(softmax), chunk: partial(softmax)> -> !kernel.tile<{5}x{6}xf32, chunk: partial(softmax)>
+    kernel.finish %r over chunk by ordered attributes {{each = {13} : i64}} : !kernel.tile<{5}x{6}xf32, chunk: partial(softmax)> as %m: !kernel.tile<{5}x{6}xf32> {{
+      %x, %l = kernel.normalize %m : !kernel.tile<{5}x{6}xf32> -> !kernel.tile<{11}xf32>, !kernel.tile<{5}xf32>
+      kernel.write %x, %o at %h : !kernel.tile<{11}xf32>, memref<{0}xf32>
+      kernel.write %l, %lse at %h : !kernel.tile<{5}xf32>, memref<{4}xf32>
+    }}
+  }}
+  kernel.return
+}})",
+                     c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group, c.dim + 2,
+                     s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim, c.heads * s.chunks, s.chunks);
+}
+
+std::string kernelOf(const Shape &c, const Schedule &s, const std::string &type) {
+  return s.chunks > 1 ? chunkedKernel(c, s, type) : attendKernel(c, s, type);
 }
 
 constexpr int kCapacity = 1024;
@@ -111,12 +139,16 @@ TEST_CASE("attention's bits do not depend on its schedule", "[attend]") {
     data.push_back(dataOf(c.shape, length, kind));
   std::vector<std::vector<uint8_t>> first(c.lengths.size());
   // All states kept (one CTA on an SM) and not, each with one set of warps and more.
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 8; ++i) {
     Schedule s{pick<int>(engine, {1, 2, 4, 16}), 4 << i % 3, pick<int>(engine, {2, 3, 4}), 1 + i % 2};
-    if (c.shape.dim == 256 && s.part == 1 && c.shape.group == 8)
+    if (i >= 4) {
+      s.part = pick<int>(engine, {1, 2, 4});
+      s.chunks = pick<int>(engine, {2, 4, 8, 16}) / s.part;
+    }
+    if (c.shape.dim == 256 && s.part * s.chunks == 1 && c.shape.group == 8)
       s.part = 2; // its states must fit into shared memory
     CAPTURE(describe(s));
-    KernelRun run(attendKernel(c.shape, s, bf16 ? "bf16" : "f16"));
+    KernelRun run(kernelOf(c.shape, s, bf16 ? "bf16" : "f16"));
     run.capacity = kCapacity;
     for (size_t n = 0; n < data.size(); ++n) {
       CAPTURE(c.lengths[n]);
@@ -137,18 +169,19 @@ TEST_CASE("attention's bits do not depend on its schedule", "[attend]") {
       if (first[n].empty())
         first[n] = bytes;
       REQUIRE(bytes == first[n]);
+      REQUIRE(run.workspaceIsReady());
     }
   }
 }
 
 //===-- Mutants -----------------------------------------------------------------===//
 
-/// Whether one of 10 launches shows a fault, for an attention of two sets of warps.
-static bool isCaught(int ctasPerSm, const Mutation &mutate) {
+/// Whether one of 10 launches shows a fault.
+static bool isCaught(const Schedule &schedule, const Mutation &mutate) {
   const Shape shape{2, 2, 16};
   const int length = 330;
   Data d = dataOf(shape, length, ElementKind::F16);
-  KernelRun run(attendKernel(shape, {2, 8, 4, ctasPerSm}, "f16"), mutate);
+  KernelRun run(kernelOf(shape, schedule, "f16"), mutate);
   run.capacity = kCapacity;
   set(run, d, length);
   for (int seed = 1; seed <= 10; ++seed) {
@@ -162,9 +195,9 @@ static bool isCaught(int ctasPerSm, const Mutation &mutate) {
 TEST_CASE("faults in attention of two sets of warps are caught", "[attend]") {
   int ctasPerSm = GENERATE(1, 2); // states merged at the end, and group by group
   CAPTURE(ctasPerSm);
-  SECTION("without a fault there is none") { REQUIRE_FALSE(isCaught(ctasPerSm, {})); }
+  SECTION("without a fault there is none") { REQUIRE_FALSE(isCaught({2, 8, 4, ctasPerSm}, {})); }
   SECTION("a slot is released before it is read") {
-    REQUIRE(isCaught(ctasPerSm, [](ModuleOp m) {
+    REQUIRE(isCaught({2, 8, 4, ctasPerSm}, [](ModuleOp m) {
       for (simt::AfterOp op : findOps<simt::AfterOp>(m)) {
         op.getResult().replaceAllUsesWith(op.getBase());
         op.erase();
@@ -172,7 +205,7 @@ TEST_CASE("faults in attention of two sets of warps are caught", "[attend]") {
     }));
   }
   SECTION("tokens behind the length are not masked") {
-    REQUIRE(isCaught(ctasPerSm, [](ModuleOp m) {
+    REQUIRE(isCaught({2, 8, 4, ctasPerSm}, [](ModuleOp m) {
       auto isMasked = [](scf::IfOp op) {
         return op.getNumResults() >= 4 && op.getResult(0).getType().isInteger(32) &&
                op.thenBlock()->getOperations().size() > 4;
@@ -184,10 +217,43 @@ TEST_CASE("faults in attention of two sets of warps are caught", "[attend]") {
     }));
   }
   SECTION("sets merge lanes that are not all there") {
-    REQUIRE(isCaught(ctasPerSm, [=](ModuleOp m) {
+    REQUIRE(isCaught({2, 8, 4, ctasPerSm}, [=](ModuleOp m) {
       // Barriers of one set, or of all warps where states are merged at the end.
       eraseOps<simt::BarrierOp>(
           m, [=](simt::BarrierOp op) { return ctasPerSm == 1 ? op.getId() == 1 : op.getId() >= 2; });
+    }));
+  }
+}
+
+TEST_CASE("faults in attention by chunks of heads are caught", "[attend]") {
+  const Schedule schedule{2, 4, 4, 1, 4};
+  SECTION("without a fault there is none") { REQUIRE_FALSE(isCaught(schedule, {})); }
+  SECTION("the CTA before the last merges") {
+    REQUIRE(isCaught(schedule, [](ModuleOp m) {
+      auto isLast = [](arith::CmpIOp op) {
+        return op.getPredicate() == arith::CmpIPredicate::eq && isConstant(op.getRhs(), 3) &&
+               op.getLhs().getDefiningOp<simt::LoadOp>();
+      };
+      for (arith::CmpIOp op : findOps<arith::CmpIOp>(m, isLast))
+        op.getRhsMutable().assign(constantBefore(op, 2));
+    }));
+  }
+  SECTION("the counter is not reset") {
+    REQUIRE(isCaught(schedule, [](ModuleOp m) {
+      auto isReset = [](simt::StoreOp op) {
+        return isConstant(op.getValue(), 0) && op.getValue().getType().isInteger(32) &&
+               op.getAddress().getType() == simt::PtrType::get(op.getContext(), simt::Space::Global);
+      };
+      eraseOps<simt::StoreOp>(m, isReset);
+    }));
+  }
+  SECTION("all chunks attend to the first one's tokens") {
+    REQUIRE(isCaught(schedule, [](ModuleOp m) {
+      auto isChunk = [](arith::RemUIOp op) {
+        return isConstant(op.getRhs(), 4) && isa<BlockArgument>(op.getLhs());
+      };
+      for (arith::RemUIOp op : findOps<arith::RemUIOp>(m, isChunk))
+        op.replaceAllUsesWith(constantBefore(op, 0));
     }));
   }
 }

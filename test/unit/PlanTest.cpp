@@ -200,6 +200,25 @@ TEST_CASE("what a plan fixes stays, the rest is planned") {
   CHECK(plan->find("add(%z)")->kernel == 1);
 }
 
+TEST_CASE("few KV heads are cut into chunks, which small clusters take") {
+  Planned planned("llama3_8b_attention");
+  std::optional<Plan> plan = planned.given("kernel 0: part = 2\nkernel 1: chunks = 4, joined = 1\n"
+                                           "kernel 2: joined = 1\nop linear(%q, %k, %v): kernel = 0\n"
+                                           "op rope(%qr, %kr): kernel = 1\nop attention(%o): kernel = 1\n"
+                                           "op linear(%y): kernel = 2\n");
+  INFO(planned.message);
+  REQUIRE(plan);
+  CHECK(plan->launches().size() == 1);
+  std::string error;
+  CHECK(parsePlan(plan->print(), "p.plan", error) == plan);
+  std::optional<Explanation> found =
+      explainPlan(planned.graph(), *plan, planned.machine, 4096, sharedBytesOf);
+  REQUIRE(found);
+  for (const char *part : {"then 32 chunks of a head, then", "4096 cached tokens in 4 chunks",
+                           "attention(%o): the chunks of a head merged"})
+    CHECK_THAT(explanationText(*found), Contains(part));
+}
+
 TEST_CASE("plans that are no text of a plan") {
   CHECK(parseError("") ==
         "p.plan:1:1: error: the plan names no graph; its first line is 'graph NAME hash = …'");
@@ -255,6 +274,9 @@ TEST_CASE("plans for another graph, or of what a graph does not have") {
              Contains("the plan describes kernel 2"));
   CHECK_THAT(refuse("graph llama2_7b_attention\nkernel 0: rows_per_item = 64"),
              Contains("no choice 'rows_per_item'"));
+  CHECK_THAT(
+      refuse("graph llama2_7b_attention\nkernel 0: chunks = 2"),
+      Contains("kernel 0 has no choice 'chunks'; that takes a kernel of one attention without linears"));
   CHECK_THAT(refuse("graph llama2_7b_attention\nop rope(%qr, %kr): gather = push"),
              Contains("no choice 'gather'"));
   CHECK_THAT(refuse("graph llama2_7b_attention\nop linear(%y): split = rows"), Contains("no choice 'split'"));
@@ -280,6 +302,12 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
   CHECK_THAT(refuse("kernel 0: warps = 5"), Contains("4, 8 and 16 are possible"));
   CHECK_THAT(refuse("kernel 0: ring_stages = 1"), Contains("2 to 64 are possible"));
   CHECK_THAT(refuse("kernel 0: tile_columns = 100"), Contains("multiples of 16 up to 4096 are possible"));
+  const std::string cut = "op linear(%q, %k, %v): kernel = 0\nop rope(%qr, %kr): kernel = 1\n"
+                          "op linear(%y): kernel = 2\n";
+  CHECK_THAT(refuse(cut + "kernel 1: chunks = 3"), Contains("chunks = 3; 1, 2, 4, 8 and 16 are possible"));
+  CHECK_THAT(refuse(cut + "kernel 1: chunks = 32"), Contains("chunks = 32; 1, 2, 4, 8 and 16 are possible"));
+  CHECK_THAT(refuse(cut + "kernel 1: part = 4, chunks = 8"),
+             Contains("shares the 16 groups of a head's tokens among part = 4 times chunks = 8 CTAs"));
   CHECK_THAT(refuse("op linear(%y): kernel = 0\nop add(%z): kernel = 2"),
              Contains("numbered from 0 without gaps"));
   CHECK_THAT(refuse("op rms_norm(%n): kernel = 1\nop linear(%q, %k, %v): kernel = 0"),

@@ -74,10 +74,21 @@ public:
   int severalKernels = 0;
 };
 
+/// A plan of three kernels, the second by chunks of heads; joined: in one launch.
+std::string chunksOf(int64_t part, int64_t chunks, bool joined) {
+  return fmt::format("graph block\nkernel 0: part = {0}\nkernel 1: part = {0}, chunks = {1}, joined = {2}\n"
+                     "kernel 2: part = {0}, joined = {2}\nop linear(%q, %k, %v): kernel = 0\n"
+                     "op rope(%qr, %kr): kernel = 1\nop attention(%o, %lse): kernel = 1\n"
+                     "op linear(%y): kernel = 2\n",
+                     part, chunks, int(joined));
+}
+
 void checkPlans(const Block &block) {
   Bits bits(block.text(), block.coarsest());
   for (int64_t size : {1, 2, 4, 8, 16})
     bits.check(clustersOf(size), lengths.size(), lengths.size());
+  for (auto [part, chunks] : {std::pair(1, 16), {2, 4}, {4, 2}, {8, 2}})
+    bits.check(chunksOf(part, chunks, part % 4 == 2), lengths.size(), lengths.size());
   bits.checkRandom();
   CHECK(bits.plans.size() >= numRandom);
   CHECK(bits.sizes == std::set<unsigned>{1, 2, 4, 8, 16});

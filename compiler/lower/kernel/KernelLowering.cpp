@@ -147,10 +147,17 @@ void KernelLowering::waitForLastKernel() {
 }
 
 LogicalResult KernelLowering::lowerBlock(Block &block) {
+  SmallVector<ReadOp> reads; // in a row so far
   for (Operation &op : block) {
-    if (failed(lowerOp(&op)))
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      reads.push_back(read);
+      if (isa<ReadOp>(op.getNextNode()))
+        continue;
+    }
+    if (failed(reads.size() > 1 ? lowerReads(reads) : lowerOp(&op)))
       return failure();
-    if (!isa<LoadOp, LoadCacheOp, ExtractOp, ProducerOp, ReturnOp, YieldOp, ForItemsOp>(op))
+    reads.clear();
+    if (!isa<LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp, ProducerOp, ReturnOp, YieldOp, ForItemsOp>(op))
       mark(op.getName().stripDialect());
   }
   return success();
@@ -210,7 +217,7 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
       .Case([&](ExchangeOp o) { return lowerExchange(o); })
       .Case([&](FinishOp o) { return lowerFinish(o); })
       // Streams are lowered where they are consumed, views where they are read; the producer is done.
-      .Case<LoadOp, LoadCacheOp, ExtractOp, ProducerOp, ReturnOp, YieldOp>(
+      .Case<LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp, ProducerOp, ReturnOp, YieldOp>(
           [](Operation *) { return success(); })
       .Default([](Operation *o) { return o->emitOpError("has no lowering to simt"); });
 }
@@ -400,6 +407,16 @@ Value KernelLowering::actsFor(TileType type) {
     if (a.getLevel() == Level::Cta && a.getSize() > 1 && !stateOver(type.getStates(), a.getName().getValue()))
       acts = b.andI(acts, b.eq(coordinate(a.getName().getValue()), 0));
   return acts;
+}
+
+Value KernelLowering::item(Value kernelItem) {
+  if (!kernelItem)
+    return b.i32(0);
+  if (auto outer = kernelItem.getDefiningOp<OuterOp>())
+    return b.div(item(outer.getItem()), outer.getOf());
+  if (auto inner = kernelItem.getDefiningOp<InnerOp>())
+    return b.rem(item(inner.getItem()), inner.getOf());
+  return items.lookup(kernelItem);
 }
 
 Value KernelLowering::loadElement(Value tile, Value index) {

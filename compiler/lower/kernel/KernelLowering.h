@@ -64,7 +64,7 @@ private:
   Value wholeIndex(TileType type, Value local);
   /// True on the CTAs that act for a value: coordinate 0 on every cta axis that it is not split over.
   Value actsFor(TileType type);
-  Value item(Value kernelItem) { return kernelItem ? items.lookup(kernelItem) : b.i32(0); }
+  Value item(Value kernelItem);
   Value bufferOf(Value tile) { return b.offset(shared, layout.tile(tile)); }
   /// Element `index` of a tile in shared memory as f32, and back.
   Value loadElement(Value tile, Value index);
@@ -124,6 +124,8 @@ private:
   /// What both sides know of a cached request.
   struct Tokens {
     Value length, segmentsPerGroup, segments;
+    Value firstGroup;    ///< of the item's chunk of the head
+    int64_t chunkGroups; ///< in it
   };
   Tokens tokensOf(LoadCacheOp load, bool report);
   /// Whether a slot says that the request has no new token: it is negative, or not in `cache` (may be null).
@@ -135,12 +137,18 @@ private:
     Values first, count;
   };
   /// Group `g` of each set's own groups.
-  SetSegments segmentsOfSets(const Tokens &t, KvStreamType type, Value g);
+  SetSegments segmentsOfSets(const Tokens &t, LoadCacheOp load, Value g);
   /// Segments [first, last) of local group `g`.
   std::pair<Value, Value> segmentsOfGroup(const Tokens &t, KvStreamType type, Value g);
 
   //===-- LowerMemory.cpp ----------------------------------------------------------===//
   llvm::LogicalResult lowerRead(ReadOp op);
+  llvm::LogicalResult lowerReads(llvm::ArrayRef<ReadOp> ops);
+  struct ReadWords {
+    Value base; ///< address of this CTA's part
+    int64_t count = 0, word = 0;
+  };
+  ReadWords wordsOfRead(ReadOp op);
   llvm::LogicalResult lowerWrite(WriteOp op);
   llvm::LogicalResult lowerAppend(AppendOp op);
 
@@ -247,6 +255,7 @@ private:
   void finishElements(FinishOp op, Value index, llvm::DenseMap<Value, Values> known, Value sum);
   Value mergedPartials(FinishOp op, Value index);
   void mergePartials(FinishOp op, Value rows, int64_t local);
+  void mergeStates(FinishOp op, Value states);
   void collectItems(FinishOp op, Value from);
 
   //===-- LowerWaitingFinish.cpp ------------------------------------------------------===//

@@ -207,7 +207,8 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
   int64_t dim = kv.getDim(), heads = op.getResult().getType().getShape()[0];
   int64_t stateBytes = heads * (dim + 2) * 4;
   const AttendBuffers &buffers = layout.attend(op);
-  Tokens tokens = tokensOf(op.getKv().getDefiningOp<LoadCacheOp>(), /*report=*/true);
+  auto load = op.getKv().getDefiningOp<LoadCacheOp>();
+  Tokens tokens = tokensOf(load, /*report=*/true);
 
   Attend a{b,
            heads,
@@ -221,12 +222,12 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
   for (int64_t k = 0; k < dim / 16; ++k)
     a.q.push_back(a.qk.activations(bufferOf(op.getQ()), dim, heads, b.i32(16 * k), lane));
 
-  int64_t attending = buffers.sets, each = localGroups(func, kv) / attending;
+  int64_t attending = buffers.sets, each = localGroups(func, load) / attending;
   int64_t lanesOfSet = (buffers.together ? each : 1) * kLanes * stateBytes;
   Value lanes = b.offset(shared, b.add(b.mul(set, lanesOfSet), buffers.lanes));
   Value stack = b.offset(shared, b.add(b.mul(set, buffers.levels * stateBytes), buffers.stack));
   auto groupOfSet = [&](Value g, ValueRange outer) -> Values {
-    SetSegments all = segmentsOfSets(tokens, kv, g);
+    SetSegments all = segmentsOfSets(tokens, load, g);
     Value first = all.first[0], count = all.count[0];
     for (int64_t i = 1; i < attending; ++i) {
       first = b.select(b.eq(set, i), all.first[i], first);
@@ -328,8 +329,14 @@ void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack) 
 
 /// The cache over whose tokens a softmax state was taken; null if it is not made here.
 static Value cacheOf(Value state) {
-  while (auto exchange = state.getDefiningOp<ExchangeOp>())
-    state = exchange.getTile();
+  while (true) {
+    auto argument = dyn_cast<BlockArgument>(state); // what a finish has merged
+    auto finish = argument ? dyn_cast<FinishOp>(argument.getOwner()->getParentOp()) : FinishOp();
+    auto exchange = state.getDefiningOp<ExchangeOp>();
+    if (!finish && !exchange)
+      break;
+    state = finish ? finish.getTile() : exchange.getTile();
+  }
   auto attend = state.getDefiningOp<AttendOp>();
   auto load = attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
   return load ? Value(load.getCache()) : Value();

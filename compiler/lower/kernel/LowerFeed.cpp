@@ -412,12 +412,14 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
     length = b.select(isIdle(load.getSlot(), load.getCache()), b.i32(0), length);
   }
   Value segments = b.shr(b.add(length, kSegment - 1), 6);
-  return {length, b.shr(b.add(segments, kGroups - 1), 4), segments};
+  int64_t chunkGroups = kGroups / load.numChunks();
+  return {length, b.shr(b.add(segments, kGroups - 1), 4), segments, b.mul(item(load.getChunk()), chunkGroups),
+          chunkGroups};
 }
 
 std::pair<Value, Value> KernelLowering::segmentsOfGroup(const Tokens &t, KvStreamType type, Value g) {
-  Value group = g;
-  int64_t extent = kGroups;
+  Value group = b.add(t.firstGroup, g);
+  int64_t extent = t.chunkGroups;
   for (StateAttr s : type.getStates()) {
     extent /= func.axis(s.getAxis().getValue()).getSize();
     group = b.add(group, b.mul(coordinate(s.getAxis().getValue()), extent));
@@ -440,9 +442,9 @@ void KernelLowering::feedCache(LoadCacheOp load) {
                                    ValueRange{b.mul(i, 64), token, head}, barrier, /*once=*/true);
     });
   };
-  int64_t attending = attendSets(func, type), each = localGroups(func, type) / attending;
+  int64_t attending = attendSets(func, load), each = localGroups(func, load) / attending;
   Values end = b.loop(b.i32(0), b.i32(each), b.i32(1), flatRings(), [&](Value g, ValueRange outer) -> Values {
-    SetSegments all = segmentsOfSets(tokens, type, g);
+    SetSegments all = segmentsOfSets(tokens, load, g);
     return b.loop(b.i32(0), all.count[0], b.i32(1), outer, [&](Value j, ValueRange args) -> Values {
       Values now(args);
       for (int64_t i = 0; i < attending; ++i) {
@@ -467,11 +469,11 @@ void KernelLowering::feedCache(LoadCacheOp load) {
   assignRings(end);
 }
 
-KernelLowering::SetSegments KernelLowering::segmentsOfSets(const Tokens &t, KvStreamType type, Value g) {
-  int64_t attending = attendSets(func, type), each = localGroups(func, type) / attending;
+KernelLowering::SetSegments KernelLowering::segmentsOfSets(const Tokens &t, LoadCacheOp load, Value g) {
+  int64_t attending = attendSets(func, load), each = localGroups(func, load) / attending;
   SetSegments all;
   for (int64_t i = 0; i < attending; ++i) {
-    auto [first, last] = segmentsOfGroup(t, type, b.add(g, i * each));
+    auto [first, last] = segmentsOfGroup(t, load.getResult().getType(), b.add(g, i * each));
     all.first.push_back(first);
     all.count.push_back(b.sub(last, first));
   }

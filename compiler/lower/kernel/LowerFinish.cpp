@@ -59,11 +59,36 @@ void KernelLowering::collectItems(FinishOp op, Value from) {
       [&](Value i, Value data) { b.store(data, b.offset(to, b.mul(i, word))); });
 }
 
+/// The softmaxes of a run of items, one after another at `states`, into the body's tile.
+void KernelLowering::mergeStates(FinishOp op, Value states) {
+  TileType type = op.getTile().getType();
+  int64_t n = op.runLength(), heads = type.getShape()[0], dim = type.getShape()[1] - 2;
+  constexpr int64_t kAhead = 48; // loads of a thread that are on their way together
+  auto headAndDim = [&](Value i) { return std::pair(b.div(i, dim), b.rem(i, dim)); };
+  auto load = [&](Value i) {
+    auto [head, d] = headAndDim(i);
+    Values all;
+    for (int64_t k = 0; k < n; ++k) {
+      SoftmaxState s = loadState(b, b.offset(states, k * type.getNumElements() * 4), head, d, dim);
+      all.append({s.m, s.l, s.o});
+    }
+    return all;
+  };
+  auto merge = [&](Value i, Values all) {
+    auto [head, d] = headAndDim(i);
+    SoftmaxState whole = mergeTree<SoftmaxState>(
+        n, [&](int64_t k) { return SoftmaxState{all[3 * k], all[3 * k + 1], all[3 * k + 2]}; },
+        [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
+    storeState(b, whole, bufferOf(op.getBody().getArgument(0)), head, d, dim);
+  };
+  forEachAhead(tid, threads, heads * dim, std::max<int64_t>(1, kAhead / (3 * n)), load, merge);
+}
+
 /// The sums of `local` rows, from the partials at `rows` (docs: kernel.finish) into the body's tile.
 void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
   Value sum = op.getBody().getArgument(0);
   int64_t whole = op.getTile().getType().getNumElements();
-  int64_t numItems = func.axis(op.getAxis()).getSize();
+  int64_t numItems = op.runLength();
   if (op.getAlgorithm() == Algorithm::Atomic) {
     forEach(local, [&](Value i) {
       Value at = b.offset(rows, b.mul(i, 4));
@@ -74,7 +99,10 @@ void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
   }
   // Four rows at a time where they are 16 bytes: many partials are in flight, and this CTA is the last.
   int64_t width = local % 4 == 0 && whole % 4 == 0 ? 4 : 1;
-  bool max = stateOver(op.getTile().getType().getStates(), op.getAxis())->getKind() == StateKind::Max;
+  StateKind kind = stateOver(op.getTile().getType().getStates(), op.getAxis())->getKind();
+  if (kind == StateKind::Softmax)
+    return mergeStates(op, rows);
+  bool max = kind == StateKind::Max;
   auto merge = [&](Value x, Value y) { return max ? b.fmax(x, y) : b.fadd(x, y); };
   Type type = width == 4 ? Type(VectorType::get({4}, b.getF32Type())) : Type(b.getF32Type());
   forEach(local / width, [&](Value i) {
@@ -88,14 +116,16 @@ void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
 LogicalResult KernelLowering::lowerFinish(FinishOp op) {
   TileType type = op.getTile().getType();
   int64_t local = localElements(func, type), whole = type.getNumElements();
-  int64_t numItems = func.axis(op.getAxis()).getSize();
   if (static_cast<int64_t>(op.getCounters()) < 0 || static_cast<int64_t>(op.getPartials()) < 0)
     return op.emitOpError("has no place in the workspace for its counters and partial sums");
   if (isStreamed(op))
     return lowerStreamedFinish(op);
   bool atomic = op.getAlgorithm() == Algorithm::Atomic;
   auto items = op->getParentOfType<ForItemsOp>();
-  Value counter = b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(b.mul(rank, 4))));
+  // Runs of items count their arrivals apart.
+  Value run = op.getEach() ? b.div(item(items.getItem()), op.getEach()) : b.i32(0);
+  Value counted = b.add(b.mul(run, func.clusterSize()), rank);
+  Value counter = b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(b.mul(counted, 4))));
   // Partials lie as [item][row]; this CTA's rows from partOffset on.
   int64_t bytes = type.getElementBytes();
   Value rows = b.offset(workspace, b.add(b.i64(op.getPartials()), b.wide(b.mul(partOffset(type), bytes))));
@@ -126,9 +156,10 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
       b.store(before, flag);
     });
     sync();
-    Value last = b.eq(b.load(b.getI32Type(), flag), numItems - 1);
+    Value last = b.eq(b.load(b.getI32Type(), flag), op.runLength() - 1);
     b.ifThen(last, [&] {
-      op.getGather() ? collectItems(op, rows) : mergePartials(op, rows, local);
+      Value ofRun = op.getEach() ? b.offset(rows, b.mul(b.wide(run), op.getEach() * whole * bytes)) : rows;
+      op.getGather() ? collectItems(op, rows) : mergePartials(op, ofRun, local);
       sync();
       result = lowerBlock(op.getBody().front());
       b.loc = op.getLoc();

@@ -40,6 +40,47 @@ Value KernelLowering::wholeIndex(TileType type, Value local) {
   return index;
 }
 
+/// Where a tile lies in memory that is read word by word, a word a thread at most; null where it is not.
+KernelLowering::ReadWords KernelLowering::wordsOfRead(ReadOp op) {
+  TileType type = op.getResult().getType();
+  auto source = cast<MemRefType>(op.getMemory().getType());
+  int64_t whole = type.getNumElements(), bytes = localElements(func, type) * type.getElementBytes();
+  int64_t word = wordFor(bytes); // whole is a multiple of what a CTA has
+  bool inside = itemsOf(op.getItem()) * whole <= source.getNumElements();
+  if (!inside || !isRun(type) || source.getElementType() != type.getElementType() || bytes / word > threads)
+    return {};
+  Value first = b.add(b.mul(item(op.getItem()), whole), partOffset(type));
+  return {b.offset(memory.lookup(op.getMemory()), b.mul(b.wide(first), type.getElementBytes())), bytes / word,
+          word};
+}
+
+/// Reads in a row wait for memory once.
+LogicalResult KernelLowering::lowerReads(ArrayRef<ReadOp> ops) {
+  SmallVector<std::pair<ReadWords, Value>> loaded;
+  for (ReadOp op : ops) {
+    b.loc = op.getLoc();
+    ReadWords from = isReadByNorm(op) ? ReadWords() : wordsOfRead(op);
+    Value data;
+    if (from.base) // threads behind the last word load that again
+      data = b.load(wordType(b, from.word),
+                    b.offset(from.base, b.mul(b.min(tid, b.i32(from.count - 1)), from.word)));
+    loaded.push_back({from, data});
+  }
+  for (auto [at, what] : llvm::zip_equal(ops, loaded)) {
+    ReadOp op = at;
+    auto [from, data] = what;
+    b.loc = op.getLoc();
+    if (!data && failed(lowerRead(op)))
+      return failure();
+    if (data)
+      b.ifThen(b.lt(tid, from.count), [&, from = from, data = data] {
+        b.store(data, b.offset(bufferOf(op.getResult()), b.mul(tid, from.word)));
+      });
+  }
+  sync();
+  return success();
+}
+
 LogicalResult KernelLowering::lowerRead(ReadOp op) {
   if (isReadByNorm(op))
     return success();
@@ -48,10 +89,7 @@ LogicalResult KernelLowering::lowerRead(ReadOp op) {
   int64_t n = localElements(func, type), whole = type.getNumElements(), bytes = type.getElementBytes();
   Value begin = b.mul(item(op.getItem()), whole), first = b.add(begin, partOffset(type));
   Value from = memory.lookup(op.getMemory());
-  int64_t items = 1;
-  if (op.getItem())
-    items = func.axis(op->getParentOfType<ForItemsOp>().getAxis()).getSize();
-  bool inside = items * whole <= source.getNumElements();
+  bool inside = itemsOf(op.getItem()) * whole <= source.getNumElements();
   if (inside && isRun(type) && source.getElementType() == type.getElementType()) {
     int64_t word = wordFor(n * bytes); // whole is a multiple of n
     Value base = b.offset(from, b.mul(b.wide(first), bytes)), to = bufferOf(op.getResult());
