@@ -276,7 +276,8 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   s.sets.assign(sets, 2 * std::min<int64_t>(llvm::divideCeil(mine, sets), groups / sets * perGroup));
   s.tileNs = machine.tileNs + (machine.segmentNs + machine.segmentBlockNs * llvm::divideCeil(op.dim, 16)) / 2;
   double merges = std::max(1.0, op.group * op.dim / 128.0);
-  s.extraNs = double(groups / sets) * machine.groupNs * (1 + merges) / 2;
+  int64_t ofSet = groups / sets;
+  s.extraNs = double(ofSet) * machine.groupNs * (1 + merges) / 2;
   s.bandwidth = machine.boxBandwidth;
   if (tokens == 0)
     s.sets.assign(sets, 0);
