@@ -83,10 +83,15 @@ Value KernelWriter::project(attn::LinearOp op, ValueRange weights, Type element,
     rows.push_back(slice(rowsOf(weight)));
     total += rows.back();
   }
-  auto split = StateAttr::get(context, StringAttr::get(context, kPart), StateKind::Split, byRows ? 0 : 1);
-  auto streamType = StreamType::get(context, {total, widthOf(op.getX())}, elementOf(weights[0]), {split});
+  SmallVector<StateAttr, 1> split, product;
+  if (shape.isGathered(op) || kernelPlan.part > 1) { // an exchange over one CTA wants them too
+    split.push_back(
+        StateAttr::get(context, StringAttr::get(context, kPart), StateKind::Split, byRows ? 0 : 1));
+    product.push_back(byRows ? split[0] : state(kPart, StateKind::Sum));
+  }
+  auto streamType = StreamType::get(context, {total, widthOf(op.getX())}, elementOf(weights[0]), split);
   Value stream = LoadOp::create(body, op.getLoc(), streamType, memories, rows, /*columns=*/false, item);
-  TileType type = tile({total}, element, {byRows ? split : state(kPart, StateKind::Sum)});
+  TileType type = tile({total}, element, product);
   return MatmulOp::create(body, op.getLoc(), type, stream, get(op.getX(), {Full}), slotsOf(op));
 }
 
@@ -112,8 +117,11 @@ void KernelWriter::writeLinear(attn::LinearOp op) {
     return writeFinishing(op);
   if (shape.isGathered(op))
     return writeGathered(op);
-  // Nobody needs whole slices: each weight on its own, and nothing to exchange.
+  // Nobody needs whole slices: there is nothing to exchange.
   Want want{Slice, /*whole=*/false};
+  if (isStacked(shape, kernelPlan, op))
+    return extractResults(op, project(op, op.getWeights(), sumType(op, op.getResults()), /*byRows=*/true),
+                          want);
   for (auto [i, weight, result] : llvm::enumerate(op.getWeights(), op.getResults()))
     put(result, want, roundResult(op, i, project(op, weight, sumType(op, result), /*byRows=*/true), want));
 }
@@ -126,7 +134,12 @@ void KernelWriter::writeGathered(attn::LinearOp op) {
   Value product = project(op, op.getWeights(), element, byRows);
   Value all = exchange(op.getLoc(), byRows ? ExchangeKind::Gather : ExchangeKind::Reduce, product,
                        byRows ? choice.gather : choice.reduce);
-  Want want{Slice};
+  extractResults(op, all, {Slice});
+}
+
+/// The results from what is stacked of all.
+void KernelWriter::extractResults(attn::LinearOp op, Value all, const Want &want) {
+  Type element = cast<TileType>(all.getType()).getElementType();
   int64_t from = 0;
   for (auto [i, result] : llvm::enumerate(op.getResults())) {
     int64_t columns = slice(widthOf(result));

@@ -133,7 +133,7 @@ int64_t KernelWriter::slice(int64_t width) const { return sliceOf(shape, kernelP
 TileType KernelWriter::tileOf(Value value, const Want &want, Type element) {
   auto type = cast<RankedTensorType>(value.getType());
   int64_t width = type.getDimSize(type.getRank() - 1);
-  bool split = want.form == Finished || (want.form == Slice && !want.whole);
+  bool split = want.form == Finished || (want.form == Slice && !want.whole && kernelPlan.part > 1);
   SmallVector<StateAttr, 1> states;
   if (split)
     states.push_back(state(kPart, StateKind::Split));

@@ -106,6 +106,7 @@ private:
   void writeNorm(attn::RmsNormOp op);
   void writeLinear(attn::LinearOp op);
   void writeGathered(attn::LinearOp op);
+  void extractResults(attn::LinearOp op, mlir::Value all, const Want &want);
   void writeFinishing(attn::LinearOp op);
   mlir::Value project(attn::LinearOp op, mlir::ValueRange weights, mlir::Type element, bool byRows);
   mlir::Value roundResult(attn::LinearOp op, unsigned index, mlir::Value sum, const Want &want);

@@ -322,6 +322,15 @@ int64_t cfc::sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t w
   return llvm::alignTo(llvm::divideCeil(width, itemsOf(shape, plan)), shape.getGranule());
 }
 
+bool cfc::isStacked(const KernelShape &shape, const KernelPlan &plan, LinearOp op) {
+  if (shape.finishes(op) || op.getResults().size() == 1)
+    return false;
+  auto isEven = [&](Value result) {
+    return sliceOf(shape, plan, widthOf(result)) * itemsOf(shape, plan) == widthOf(result);
+  };
+  return shape.isGathered(op) || (plan.part == 1 && llvm::all_of(op.getResults(), isEven));
+}
+
 //===-- Fusion --------------------------------------------------------------===//
 
 SmallVector<Operation *> cfc::kernelOps(GraphOp graph) {

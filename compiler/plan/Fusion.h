@@ -116,6 +116,10 @@ mlir::LogicalResult checkLimits(attn::GraphOp graph);
 int64_t itemsOf(const KernelShape &shape, const KernelPlan &plan);
 int64_t sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t width);
 
+/// Whether a linear's weights arrive as one stream, stacked: where its slices are gathered, and where a
+/// cluster is one CTA that takes as many rows of each for every item.
+bool isStacked(const KernelShape &shape, const KernelPlan &plan, attn::LinearOp op);
+
 /// Columns of an activation.
 int64_t widthOf(mlir::Value value);
 /// The activations that an operation computes with; an attention also reads the appended token's K and V.

@@ -168,8 +168,9 @@ int64_t KernelSizes::slotBytes(const KernelChoice &choice) const {
 
 std::vector<SmallVector<int64_t>> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op) const {
   std::vector<SmallVector<int64_t>> all;
+  bool stacked = isStacked(*shape, plan, cast<LinearOp>(op.op));
   for (int64_t width : op.widths) {
-    if (all.empty() || !op.gathered)
+    if (all.empty() || !stacked)
       all.emplace_back();
     all.back().push_back(op.finishes ? width : sliceOf(*shape, plan, width));
   }
@@ -187,8 +188,11 @@ int64_t KernelSizes::copyBytes(const KernelPlan &kernel, const OpSizes &op, cons
     bool fits = (!split || rows % box == 0) && box < 2 * rows && (!packedRows || stacked.back() % box == 0);
     for (int64_t before : stacked.drop_back()) // the next weight's rows follow
       fits &= before % box == 0;
-    if (fits)
-      return box * 128;
+    if (!fits)
+      continue;
+    // The first weight's panels come whole (KernelLowering::leadingRows).
+    int64_t lead = packedRows && !split && stacked.front() % 64 == 0 ? stacked.front() : 0;
+    return rows * 128 / (lead / 64 + llvm::divideCeil(rows - lead, box));
   }
   return 2 * std::min(kernel.tileColumns, linear(kernel, op, plan.split).columns);
 }

@@ -11,9 +11,9 @@
 // CHECK-NEXT: %[[X:.*]] = kernel.read {{.*}} -> <512xbf16>
 // CHECK: kernel.for_items %[[I:.*]] over rows
 // CHECK: kernel.load %{{.*}} rows [{{[0-9]+}}] at %[[I]]
-// CHECK: kernel.matmul %{{.*}}, %[[X]] slots 16 {{.*}}xf32, part: split(0)>
+// CHECK: kernel.matmul %{{.*}}, %[[X]] slots 16 {{.*}}xf32{{.*}}>
 // CHECK-NOT: kernel.exchange
-// CHECK: %[[B:.*]] = kernel.read {{.*}} at %[[I]] : memref<1000xbf16> -> <{{[0-9]+}}xbf16, part: split(0)>
+// CHECK: %[[B:.*]] = kernel.read {{.*}} at %[[I]] : memref<1000xbf16> -> <{{[0-9]+}}xbf16{{.*}}>
 // CHECK: kernel.elementwise add %{{.*}}, %[[B]]
 // CHECK: %[[R:.*]] = kernel.read {{.*}} at %[[I]] : memref<1000xbf16>
 // CHECK: kernel.elementwise add %[[R]]

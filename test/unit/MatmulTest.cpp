@@ -213,7 +213,7 @@ TEST_CASE("packed weights give the bits of native ones", "[matmul]") {
 }
 
 // Items take their rows of two stacked weights, boxes of which line up at multiples of 64, 32, 16 and 8 rows
-// only; or of one weight that ends in the last item.
+// only, behind whole panels of the first or not; or of one weight that ends in the last item.
 TEST_CASE("items take packed and native rows", "[matmul]") {
   struct Case {
     int items;
@@ -221,9 +221,9 @@ TEST_CASE("items take packed and native rows", "[matmul]") {
     int have;              // of the first weight; 0: all
     int warps;
   };
-  Case c =
-      GENERATE(Case{3, {64, 64}, 0, 8}, Case{3, {32, 64}, 0, 4}, Case{2, {16, 48}, 0, 8},
-               Case{5, {8, 24}, 0, 4}, Case{3, {40}, 100, 4}, Case{2, {192}, 300, 16}, Case{4, {64}, 194, 8});
+  Case c = GENERATE(Case{3, {64, 64}, 0, 8}, Case{3, {32, 64}, 0, 4}, Case{2, {16, 48}, 0, 8},
+                    Case{3, {64, 16, 16}, 0, 8}, Case{2, {128, 24}, 0, 4}, Case{5, {8, 24}, 0, 4},
+                    Case{3, {40}, 100, 4}, Case{2, {192}, 300, 16}, Case{4, {64}, 194, 8});
   bool packed = GENERATE(false, true);
   CAPTURE(c.items, c.rows, c.have, c.warps, packed);
   int total = 0, width = 72;

@@ -109,12 +109,13 @@ private:
                  Ring r);
   void feedPacked(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows, int64_t columns,
                   Ring r);
+  int64_t leadingRows(LoadOp load, const MatmulTiling &t);
   Value packedBox(LoadOp load, Value row, Value block);
   int64_t tilesToPrefetch(const MatmulTiling &t);
   void prefetchTiles(LoadOp load, const MatmulTiling &t, Value isFirst, Value row, Value column);
   Value boxOffset(const MatmulTiling &t, Value firstRow, Value x);
   std::pair<Value, Value> atStackedRow(LoadOp load, Value row, llvm::function_ref<Value(Value)> place);
-  Value existingBoxes(LoadOp load, const MatmulTiling &t, Value row, Value rows);
+  Value existingBoxes(LoadOp load, int64_t boxRows, Value row, Value rows);
   void waitForEarlierTile(Ring r);
   /// Waits for the slot and arms it for `bytes`.
   void acquireSlot(Ring r, Value bytes);

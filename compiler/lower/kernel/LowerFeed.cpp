@@ -188,8 +188,8 @@ Value KernelLowering::validRows(LoadOp load, Value from, Value count) {
 
 /// Boxes of `rows` stacked rows from `row`, a multiple of a box, that have a row: the others are behind the
 /// end of the one weight.
-Value KernelLowering::existingBoxes(LoadOp load, const MatmulTiling &t, Value row, Value rows) {
-  auto boxesIn = [&](Value n) { return b.div(b.add(n, t.boxRows - 1), t.boxRows); };
+Value KernelLowering::existingBoxes(LoadOp load, int64_t boxRows, Value row, Value rows) {
+  auto boxesIn = [&](Value n) { return b.div(b.add(n, boxRows - 1), boxRows); };
   return boxesIn(load.getWeights().size() == 1 ? validRows(load, row, rows) : rows);
 }
 
@@ -285,19 +285,33 @@ void KernelLowering::feedBoxes(LoadOp load, const MatmulTiling &t, Value row, Va
   });
 }
 
+/// Stacked rows that lie in whole panels of the first weight although boxes are smaller.
+int64_t KernelLowering::leadingRows(LoadOp load, const MatmulTiling &t) {
+  int64_t rows = load.getRows().front();
+  bool whole = t.rows == load.getResult().getType().getShape()[0] && rows % kSetRows == 0;
+  return whole && t.boxRows < kSetRows ? rows : 0;
+}
+
 /// The same from packed weights: one bulk copy a panel where boxes have 64 rows, else one a box.
 void KernelLowering::feedPacked(LoadOp load, const MatmulTiling &t, Value row, Value column, Value rows,
                                 int64_t columns, Ring r) {
-  int64_t across = llvm::divideCeil(columns, 64), each = t.boxRows == 64 ? across : 1;
-  Value boxes = b.mul(existingBoxes(load, t, row, rows), across / each);
-  acquireSlot(r, b.mul(boxes, t.boxRows * 128 * each));
-  Value slot = slotAddress(r), barrier = fullBarrier(r);
-  forCopies(boxes, [&](Value i) {
-    Value x = b.rem(i, across / each), firstRow = b.mul(b.div(i, across / each), t.boxRows);
-    Value dst = b.offset(slot, boxOffset(t, firstRow, x));
-    Value from = packedBox(load, b.add(row, firstRow), b.add(b.div(column, 64), x));
-    b.create<simt::BulkLoadOp>(dst, from, b.i32(t.boxRows * 128 * each), barrier, /*once=*/true);
-  });
+  auto copy = [&](int64_t boxRows) {
+    int64_t across = llvm::divideCeil(columns, 64), each = boxRows == kSetRows ? across : 1;
+    Value boxes = b.mul(existingBoxes(load, boxRows, row, rows), across / each);
+    acquireSlot(r, b.mul(boxes, boxRows * 128 * each));
+    Value slot = slotAddress(r), barrier = fullBarrier(r);
+    forCopies(boxes, [&](Value i) {
+      Value x = b.rem(i, across / each), firstRow = b.mul(b.div(i, across / each), boxRows);
+      Value dst = b.offset(slot, boxOffset(t, firstRow, x));
+      Value from = packedBox(load, b.add(row, firstRow), b.add(b.div(column, 64), x));
+      b.create<simt::BulkLoadOp>(dst, from, b.i32(boxRows * 128 * each), barrier, /*once=*/true);
+    });
+  };
+  int64_t lead = leadingRows(load, t);
+  if (!lead)
+    return copy(t.boxRows);
+  b.ifThen(b.lt(row, lead), [&] { copy(kSetRows); });
+  b.ifThen(b.ge(row, lead), [&] { copy(t.boxRows); });
 }
 
 /// Address of the packed box whose first row is stacked row `row`, in column block `block`.
