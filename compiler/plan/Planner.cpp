@@ -168,8 +168,7 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
     Plan plan = assemble(fusion, launches);
     if (!accept(plan, launches))
       continue;
-    predicted = predictPlan(graph, plan, machine, options.length).value_or(0) +
-                kLaunchWorthUs * (launches.size() - 1.0);
+    predicted = weighedUs(plan, predictPlan(graph, plan, machine, options.length).value_or(0));
     return plan;
   }
   return std::nullopt;

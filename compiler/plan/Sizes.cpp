@@ -150,20 +150,31 @@ std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op,
 
 //===-- Memory --------------------------------------------------------------===//
 
+/// Bytes of an operation's ring tiles; 0 where it streams nothing.
+int64_t KernelSizes::tileBytes(const KernelChoice &choice, const OpSizes &op, const OpPlan &plan) const {
+  if (op.kind == OpSizes::Attention)
+    return kSegmentTokens * 2 * llvm::alignTo(op.dim, 64);
+  if (op.kind != OpSizes::Linear)
+    return 0;
+  int64_t columns = op.finishes ? sliceOf(*shape, choice.kernel, op.columns) : op.columns;
+  if (plan.split == Split::Columns)
+    columns = llvm::divideCeil(columns, choice.kernel.part);
+  return kSetRows * 2 * std::min<int64_t>(choice.kernel.tileColumns, llvm::alignTo(columns, 64));
+}
+
 int64_t KernelSizes::slotBytes(const KernelChoice &choice) const {
   int64_t bytes = 0;
-  for (auto [op, plan] : llvm::zip_equal(ops, choice.ops)) {
-    if (op.kind == OpSizes::Attention)
-      bytes = std::max<int64_t>(bytes, kSegmentTokens * 2 * llvm::alignTo(op.dim, 64));
-    if (op.kind != OpSizes::Linear)
-      continue;
-    int64_t columns = op.finishes ? sliceOf(*shape, choice.kernel, op.columns) : op.columns;
-    if (plan.split == Split::Columns)
-      columns = llvm::divideCeil(columns, choice.kernel.part);
-    columns = std::min<int64_t>(choice.kernel.tileColumns, llvm::alignTo(columns, 64));
-    bytes = std::max<int64_t>(bytes, kSetRows * 2 * columns);
-  }
+  for (auto [op, plan] : llvm::zip_equal(ops, choice.ops))
+    bytes = std::max(bytes, tileBytes(choice, op, plan));
   return llvm::alignTo(bytes, 1024);
+}
+
+int64_t KernelSizes::leastTileBytes(const KernelChoice &choice) const {
+  int64_t bytes = INT64_MAX;
+  for (auto [op, plan] : llvm::zip_equal(ops, choice.ops))
+    if (int64_t n = tileBytes(choice, op, plan))
+      bytes = std::min(bytes, n);
+  return bytes;
 }
 
 std::vector<SmallVector<int64_t>> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op) const {

@@ -78,6 +78,8 @@ public:
   /// Why an operation cannot be spread over the cluster as chosen, or "" if it can.
   std::string checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
 
+  /// Bytes of the smallest tile of all streams; the largest number where nothing is streamed.
+  int64_t leastTileBytes(const KernelChoice &choice) const;
   /// Bytes of a ring tile; 0 where nothing is streamed.
   int64_t slotBytes(const KernelChoice &choice) const;
   /// The streams of a linear's weights in an item: the rows of each that are stacked in one.
@@ -91,6 +93,7 @@ public:
   int64_t sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
 
 private:
+  int64_t tileBytes(const KernelChoice &choice, const OpSizes &op, const OpPlan &plan) const;
   int64_t exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm, bool reduces) const;
 
   const KernelShape *shape;

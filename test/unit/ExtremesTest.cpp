@@ -194,6 +194,8 @@ struct Blocks {
     const char *const labels[] = {"rms_norm(%n)",  "linear(%q, %k, %v)",  "rope(%qr, %kr)",
                                   "kv_append(%c)", "attention(%o, %lse)", "linear(%y)",
                                   "add(%z)"};
+    for (int i = 1; i < 7; ++i)
+      apart += fmt::format("kernel {}: joined = 0\n", i);
     for (int i = 0; i < 7; ++i)
       apart += fmt::format("op {}: kernel = {}\n", labels[i], i);
     add(apart);

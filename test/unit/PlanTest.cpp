@@ -352,8 +352,7 @@ TEST_CASE("a plan for a length is the best for it among the plans for others") {
     plans.push_back({length, *plan});
   }
   auto weighed = [&](const Plan &plan, int64_t length) {
-    return *predictPlan(planned.graph(), plan, planned.machine, length) +
-           kLaunchWorthUs * plan.launches().size();
+    return weighedUs(plan, *predictPlan(planned.graph(), plan, planned.machine, length));
   };
   for (auto &[length, plan] : plans)
     for (auto &[other, otherPlan] : plans)
