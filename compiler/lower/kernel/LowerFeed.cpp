@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace cfc;
@@ -141,7 +142,7 @@ void KernelLowering::feedBlock(Block &block) {
 /// but more copies at a time than keep the memory busy slow it down. Before the first use of a slot parity 1
 /// counts as complete.
 void KernelLowering::waitForEarlierTile(Ring r) {
-  int64_t most = func.planValue("in_flight", 0) / sets, stages = layout.stages / sets;
+  int64_t most = llvm::divideCeil(func.planValue("in_flight", 0), sets), stages = layout.stages / sets;
   if (!most || most >= stages)
     return;
   Value slot = b.add(r.slot, -most), wraps = b.lt(slot, 0);
