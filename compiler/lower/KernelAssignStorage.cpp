@@ -233,14 +233,23 @@ static LogicalResult checkEarlyStreams(ModuleOp module) {
     if (auto arg = dyn_cast<BlockArgument>(op.getMemory()))
       written.insert(placeOf(arg));
   });
-  WalkResult wrong = module.walk([&](LoadOp op) -> WalkResult {
-    if (!op->getParentOfType<FuncOp>().planValue("pdl", 0))
+  auto isWritten = [&](Value memory) {
+    auto arg = dyn_cast<BlockArgument>(memory);
+    return arg && written.count(placeOf(arg));
+  };
+  WalkResult wrong = module.walk([&](Operation *op) -> WalkResult {
+    auto func = op->getParentOfType<FuncOp>();
+    if (!func || !func.planValue("pdl", 0))
       return WalkResult::advance();
-    for (Value weight : op.getWeights())
-      if (auto arg = dyn_cast<BlockArgument>(weight); arg && written.count(placeOf(arg)))
-        return op.emitOpError(
-            "streams what a kernel of this file writes, which with pdl = 1 may not be there yet: "
-            "leave out pdl, or read it as a tile");
+    auto load = dyn_cast<LoadOp>(op);
+    if (load && llvm::any_of(load.getWeights(), isWritten))
+      return op->emitOpError(
+          "streams what a kernel of this file writes, which with pdl = 1 may not be there yet: "
+          "leave out pdl, or read it as a tile");
+    auto norm = dyn_cast<RmsNormOp>(op);
+    if (norm && isWritten(norm.getGain()))
+      return op->emitOpError("has a gain that a kernel of this file writes, which with pdl = 1 may not be "
+                             "there yet: leave out pdl");
     return WalkResult::advance();
   });
   return failure(wrong.wasInterrupted());

@@ -127,6 +127,11 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
                 llvm::formatv("kernel {0} has no choice 'chunks'; {1}", member.index, kWhyNoChunks));
     return false;
   }
+  if (member.given.joined > 1) {
+    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has joined = {1}; 0 and 1 are possible",
+                                              member.index, member.given.joined));
+    return false;
+  }
   if (member.index == 0 && member.given.joined == 1) {
     refusal.add(Refusal::Names, "kernel 0 has joined = 1; no kernel is before it");
     return false;
@@ -233,12 +238,18 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
   if (options->deterministic && finishes.size() > 1)
     finishes.pop_back();
   int64_t items = itemsOf(member.shape(), kernel);
-  if (finishes.size() > 1 && llvm::any_of(op.widths, [&](int64_t width) {
-        return finishers(width, items, kernel, Exchange::Waiting) == 0;
-      }))
+  bool canWait = llvm::all_of(
+      op.widths, [&](int64_t width) { return finishers(width, items, kernel, Exchange::Waiting) > 0; });
+  if (!canWait)
     llvm::erase(finishes, Exchange::Waiting);
   if (fixed && fixed->finish != Exchange::Unset)
     finishes = {fixed->finish};
+  if (finishes.front() == Exchange::Waiting && !canWait) {
+    why = llvm::formatv("{0} has finish = waiting, whose rows must be a multiple of 4 times part = {1}; "
+                        "ordered is possible",
+                        fixed->label, kernel.part);
+    return;
+  }
   auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
   for (Split split : splitsOf(op, fixed, member))
     for (Exchange finish : finishes) {

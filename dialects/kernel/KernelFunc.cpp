@@ -237,7 +237,7 @@ static bool isOrdered(Operation *a, Operation *b) {
 }
 
 /// Only kernel.grid_sync orders the clusters of a kernel: what one writes another cannot read before, under
-/// whatever name.
+/// whatever name. Streams, gains and rotations are read ahead of it.
 static LogicalResult verifyArgumentUses(FuncOp func) {
   llvm::StringSet<> names;
   for (BlockArgument arg : func.getArguments()) {
@@ -246,7 +246,12 @@ static LogicalResult verifyArgumentUses(FuncOp func) {
       return func.emitOpError("has two arguments with the name ") << name;
     for (Operation *write : arg.getUsers())
       for (Operation *other : arg.getUsers())
-        if (isa<WriteOp>(write) && !isa<WriteOp>(other) && !isOrdered(write, other))
+        if (isa<WriteOp>(write) && !isa<WriteOp, ReadOp>(other))
+          return write->emitOpError("writes memory that this kernel also reads, by ")
+                 << other->getName()
+                 << " ahead of all barriers: write to another tensor, or read it as a tile "
+                 << "behind a kernel.grid_sync or in a kernel of its own";
+        else if (isa<WriteOp>(write) && isa<ReadOp>(other) && !isOrdered(write, other))
           return write->emitOpError(
               "writes memory that this kernel also reads: other CTAs may read before or after; "
               "write to another tensor, put a kernel.grid_sync between, or read in a kernel of its own");

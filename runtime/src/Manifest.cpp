@@ -191,13 +191,20 @@ static Json graphJson(const GraphSpec &graph) {
   return json;
 }
 
+/// The oldest schema that says all of a manifest.
+static int64_t needsSchema(const Manifest &manifest) {
+  for (const GraphSpec &graph : manifest.graphs)
+    for (const VariantSpec &variant : graph.variants)
+      for (const KernelSpec &kernel : variant.kernels)
+        if (kernel.cooperative)
+          return 2;
+  return 1;
+}
+
 std::string toJson(const Manifest &manifest) {
-  Json json = {{"schema", kSchema},
-               {"compiler", manifest.compiler},
-               {"target", manifest.target},
-               {"ptx", manifest.ptx},
-               {"ptxas", manifest.ptxas},
-               {"driver_min", manifest.driverMin},
+  Json json = {{"schema", needsSchema(manifest)},   {"compiler", manifest.compiler},
+               {"target", manifest.target},         {"ptx", manifest.ptx},
+               {"ptxas", manifest.ptxas},           {"driver_min", manifest.driverMin},
                {"simt_digest", manifest.simtDigest}};
   json["graphs"] = Json::array();
   for (const GraphSpec &graph : manifest.graphs)

@@ -14,8 +14,9 @@
 
 namespace cfc::runtime {
 
-/// The schema that this runtime reads and writes.
-inline constexpr int64_t kSchema = 1;
+/// The newest schema that this runtime reads. 2: kernels may be cooperative, which an older runtime would not
+/// know; bundles without such kernels are written as 1.
+inline constexpr int64_t kSchema = 2;
 
 enum class TensorKind { Tensor, KvCache };
 enum class Role { Input, Weight, InOut, Output };

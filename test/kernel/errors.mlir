@@ -284,3 +284,16 @@ kernel.func @unordered(%x: memref<64xf32>, %y: memref<64xf32>, %z: memref<64xf32
   kernel.write %u, %y : !kernel.tile<64xf32>, memref<64xf32>
   kernel.return
 }
+
+// -----
+
+// Gains are read when the kernel starts: a barrier does not help.
+kernel.func @written_gain(%x: memref<64xf32>, %g: memref<64xf32>, %y: memref<64xf32>) axes() plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32>
+  // expected-error@+1 {{writes memory that this kernel also reads, by kernel.rms_norm ahead of all barriers: write to another tensor, or read it as a tile behind a kernel.grid_sync or in a kernel of its own}}
+  kernel.write %t, %g : !kernel.tile<64xf32>, memref<64xf32>
+  kernel.grid_sync
+  %n = kernel.rms_norm %t, %g eps 1.0e-6 : !kernel.tile<64xf32>, memref<64xf32> -> !kernel.tile<64xf32>
+  kernel.write %n, %y : !kernel.tile<64xf32>, memref<64xf32>
+  kernel.return
+}

@@ -340,9 +340,14 @@ void KernelLowering::prefetchTiles(LoadOp load, const MatmulTiling &t, Value isF
                                    Value column) {
   b.ifThen(isFirst, [&] {
     waitForLastKernel();
-    for (int64_t s = 0; s < sets; ++s)
-      b.create<simt::PrefetchOp>(packedBox(load, b.add(row, s * kSetRows), b.div(column, 64)),
-                                 b.i32(tilesToPrefetch(t) * t.tileBytes()));
+    for (int64_t s = 0; s < sets; ++s) {
+      Value first = b.add(row, s * kSetRows);
+      // Of the last item some sets may have no rows.
+      b.ifThen(b.ne(validRows(load, first, b.i32(1)), 0), [&] {
+        b.create<simt::PrefetchOp>(packedBox(load, first, b.div(column, 64)),
+                                   b.i32(tilesToPrefetch(t) * t.tileBytes()));
+      });
+    }
   });
 }
 
