@@ -179,7 +179,8 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
   double share = std::max(1.0, machine.setShare * active * busiest);
   double consumer = s.tileNs * share * 1e-3;
   int64_t stages = std::max<int64_t>(1, plan.ringStages / setsOf(plan));
-  int64_t inFlight = plan.inFlight > 0 ? std::max<int64_t>(1, plan.inFlight / setsOf(plan)) : stages;
+  int64_t inFlight =
+      plan.inFlight > 0 ? llvm::divideCeil(plan.inFlight, setsOf(plan)) : stages; // as in LowerFeed
   StreamLimits now;
   // More copies at a time than keep the memory busy slow it down.
   double excess = double(ctas) * inFlight * active * slotBytes / machine.airBytes - 1;

@@ -32,6 +32,7 @@ private:
   SmallVector<size_t> drawCuts(size_t numOps);
   std::vector<SmallVector<bool>> joins(size_t numKernels);
   FailureOr<Plan> plan(ArrayRef<size_t> cuts);
+  FailureOr<Plan> bestOf(ArrayRef<SmallVector<size_t>> tries);
   FailureOr<Plan> planFree();
   FailureOr<Plan> planCut();
   std::optional<Plan> search(const Fusion &fusion, ArrayRef<KernelShape> shapes, ArrayRef<bool> joined);
@@ -201,6 +202,22 @@ FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
   return best;
 }
 
+/// The best plan of several lists of cuts; without kernels where none is legal.
+FailureOr<Plan> Planner::bestOf(ArrayRef<SmallVector<size_t>> tries) {
+  Plan best;
+  double bestUs = 0;
+  for (ArrayRef<size_t> cuts : tries) {
+    FailureOr<Plan> found = plan(cuts);
+    if (failed(found))
+      return failure();
+    if (found->kernels.empty() || (!best.kernels.empty() && predicted >= bestUs))
+      continue;
+    best = *found;
+    bestUs = predicted;
+  }
+  return best;
+}
+
 /// The best of all in one kernel, or of kernels that end before one or two operations that stream.
 FailureOr<Plan> Planner::planFree() {
   SmallVector<Operation *> ops = kernelOps(graph);
@@ -221,37 +238,20 @@ FailureOr<Plan> Planner::planFree() {
     for (size_t j = i + 1; j < ends.size(); ++j)
       tries.push_back({ends[i], ends[j]});
   }
-  Plan best;
-  double bestUs = 0;
-  for (ArrayRef<size_t> cuts : tries) {
-    FailureOr<Plan> found = plan(cuts);
-    if (failed(found))
-      return failure();
-    if (found->kernels.empty() || (!best.kernels.empty() && predicted >= bestUs))
-      continue;
-    best = *found;
-    bestUs = predicted;
-  }
-  return best;
+  return bestOf(tries);
 }
 
 /// Nothing legal with everything fused: the best plan with one more kernel, or one for each operation.
 FailureOr<Plan> Planner::planCut() {
-  Plan best;
-  double bestUs = 0;
   size_t numOps = kernelOps(graph).size();
   SmallVector<size_t> all;
+  std::vector<SmallVector<size_t>> tries;
   for (size_t cut = 0; cut + 1 < numOps; ++cut) {
     all.push_back(cut);
-    FailureOr<Plan> cutPlan = plan(cut);
-    if (failed(cutPlan))
-      return failure();
-    if (cutPlan->kernels.empty() || (!best.kernels.empty() && predicted >= bestUs))
-      continue;
-    best = *cutPlan;
-    bestUs = predicted;
+    tries.push_back({cut});
   }
-  return best.kernels.empty() && numOps > 2 ? plan(all) : best;
+  FailureOr<Plan> best = bestOf(tries);
+  return succeeded(best) && best->kernels.empty() && numOps > 2 ? plan(all) : best;
 }
 
 FailureOr<Plan> Planner::run() {

@@ -69,6 +69,18 @@ std::vector<uint8_t> launched(KernelRun &run, uint64_t seed) {
 }
 } // namespace
 
+/// y is w times x, with the bits of the runs before, which `first` keeps.
+static void checkProduct(KernelRun &run, const std::vector<double> &w, const std::vector<double> &x,
+                         uint64_t seed, std::vector<uint8_t> &first) {
+  run.set("x", x);
+  run.set("w", w);
+  std::vector<uint8_t> bytes = launched(run, seed);
+  REQUIRE(relativeError(run.get("y"), product(w, x)) < 1e-4);
+  if (first.empty())
+    first = bytes;
+  REQUIRE(bytes == first);
+}
+
 TEST_CASE("a matmul's bits do not depend on its schedule", "[matmul]") {
   // Blocks of 16 columns in a slot: 1 (of a few slots), 2, 4, 5, 7; columns that are 8 mod 16; one block.
   Shape shape = GENERATE(Shape{200, 40, 16}, Shape{72, 264, 16}, Shape{136, 776, 16}, Shape{24, 1160, 16},
@@ -152,13 +164,7 @@ kernel.func @columns(%x: memref<{1}xf16>, %w: memref<72x{1}xf16>, %y: memref<72x
   kernel.return
 }})",
                               part, columns, s.warps, s.tileColumns, s.stages));
-    run.set("x", x);
-    run.set("w", w);
-    std::vector<uint8_t> bytes = launched(run, part);
-    REQUIRE(relativeError(run.get("y"), product(w, x)) < 1e-4);
-    if (first.empty())
-      first = bytes;
-    REQUIRE(bytes == first);
+    checkProduct(run, w, x, part, first);
   }
 }
 
@@ -202,13 +208,7 @@ TEST_CASE("packed weights give the bits of native ones", "[matmul]") {
     s.part = c.part;
     CAPTURE(layout, describe(s));
     KernelRun run(matmul(c.shape, s, type, type, layout));
-    run.set("x", x);
-    run.set("w", w);
-    std::vector<uint8_t> bytes = launched(run, 1);
-    REQUIRE(relativeError(run.get("y"), product(w, x)) < 1e-4);
-    if (native.empty())
-      native = bytes;
-    REQUIRE(bytes == native);
+    checkProduct(run, w, x, 1, native);
   }
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("items take packed and native rows", "[matmul]") {
   bool packed = GENERATE(false, true);
   CAPTURE(c.items, c.rows, c.have, c.warps, packed);
   int total = 0, width = 72;
-  std::string arguments, names, types, rows, stack;
+  std::string arguments, names, types, rows;
   for (size_t i = 0; i < c.rows.size(); ++i) {
     int have = i == 0 && c.have ? c.have : c.items * c.rows[i];
     std::string type = fmt::format("memref<{}x{}xf16>", have, width), comma = i ? ", " : "";
@@ -294,12 +294,6 @@ kernel.func @sum(%x: memref<{1}xf16>, %w: memref<{0}x{1}xf16>{5}, %y: memref<{0}
                               rows, items * each, items, each, part, layout));
     auto x = randomValues(items * each, 1, 1, ElementKind::F16);
     auto w = randomValues(size_t(rows) * x.size(), 0.1, 3, ElementKind::F16);
-    run.set("x", x);
-    run.set("w", w);
-    std::vector<uint8_t> bytes = launched(run, items);
-    REQUIRE(relativeError(run.get("y"), product(w, x)) < 1e-4);
-    if (native.empty())
-      native = bytes;
-    REQUIRE(bytes == native);
+    checkProduct(run, w, x, items, native);
   }
 }

@@ -69,10 +69,8 @@ TEST_CASE("kernels are launched in order with the clusters that fit") {
   }
 }
 
-TEST_CASE("kernels that wait by themselves may start early, others not") {
-  FakeDriver fake;
-  Manifest manifest = smallManifest();
-  manifest.graphs[0].variants[0].kernels[1].pdl = true;
+/// Launches the two kernels of a small bundle once.
+static void launchSmall(FakeDriver &fake, const Manifest &manifest) {
   BundlePtr bundle = loadSmall(manifest);
   Tensors tensors;
   Workspace workspace;
@@ -80,6 +78,13 @@ TEST_CASE("kernels that wait by themselves may start early, others not") {
   REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
   fake->flush();
   REQUIRE(fake->launches.size() == 2);
+}
+
+TEST_CASE("kernels that wait by themselves may start early, others not") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  manifest.graphs[0].variants[0].kernels[1].pdl = true;
+  launchSmall(fake, manifest);
   CHECK_FALSE(fake->launches[0].pdl);
   CHECK(fake->launches[1].pdl);
   CHECK(fake->launches[0].cluster == 4);
@@ -92,13 +97,7 @@ TEST_CASE("kernels whose CTAs wait for each other are launched so that all run a
   manifest.graphs[0].variants[0].kernels[0].cooperative = true;
   manifest.graphs[0].variants[0].kernels[0].pdl = true;
   fake->resident = [](const std::string &, unsigned) { return 3; };
-  BundlePtr bundle = loadSmall(manifest);
-  Tensors tensors;
-  Workspace workspace;
-  BindingPtr binding = bindSmall(bundle, tensors);
-  REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
-  fake->flush();
-  REQUIRE(fake->launches.size() == 2);
+  launchSmall(fake, manifest);
   CHECK(fake->launches[0].cooperative);
   CHECK(fake->launches[0].pdl);
   CHECK(fake->launches[0].cluster == 4);

@@ -239,6 +239,8 @@ private:
                   llvm::function_ref<Values(Value, mlir::ValueRange)> body,
                   llvm::function_ref<Values(Value, mlir::ValueRange)> ended);
   Value itemOf(mlir::Operation *op);
+  /// Where the partial sum of row `row` of an item lies, in the workspace.
+  Value partialAt(FinishOp op, Value item, Value row);
   void storePartials(FinishOp op, Value piece);
   /// Arrivals at pieces, as thread 0 knows them: the pieces for which this CTA was the last, as bits, and
   /// what the last arrival, at piece `pendingBit`, gave.
@@ -308,6 +310,9 @@ private:
   bool isFirstFeed = true;
   bool oneLane = false; ///< one lane of the producer warp does all
 };
+
+/// Elements of a streamed sum that a thread takes at a time.
+inline constexpr int64_t kFour = 4;
 
 /// Bytes from the start of 128-byte row `row` to its 16-byte chunk `chunk` under the 128-byte swizzle.
 inline mlir::Value swizzled(SimtBuilder &b, mlir::Value chunk, mlir::Value row) {

@@ -13,8 +13,6 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-static constexpr int64_t kFour = 4; ///< elements of a thread at a time
-
 Value KernelLowering::itemOf(Operation *op) {
   auto loop = op->getParentOfType<ForItemsOp>();
   return loop ? item(loop.getItem()) : b.i32(0);
@@ -37,15 +35,20 @@ KernelLowering::Values KernelLowering::overRows(const MatmulTiling &t, int64_t p
   return b.loop(b.i32(0), b.i32(pieces), b.i32(1), inits, onePiece);
 }
 
+Value KernelLowering::partialAt(FinishOp op, Value item, Value row) {
+  int64_t whole = op.getTile().getType().getNumElements();
+  Value at = b.add(b.mul(b.wide(item), whole * 4), b.wide(b.mul(row, 4)));
+  return b.offset(b.offset(workspace, b.i64(op.getPartials())), at);
+}
+
 /// Leaves the partial sums of a piece in the workspace. Stores between the arrivals of the stream would hold
 /// those up.
 void KernelLowering::storePartials(FinishOp op, Value piece) {
   TileType type = op.getTile().getType();
-  int64_t whole = type.getNumElements(), rows = localElements(func, type) / op.getPieces();
+  int64_t rows = localElements(func, type) / op.getPieces();
   auto words = VectorType::get({4}, b.getI32Type());
   Value first = b.mul(piece, rows);
-  Value at = b.add(b.mul(b.wide(itemOf(op)), whole * 4), b.wide(b.mul(b.add(partOffset(type), first), 4)));
-  Value to = b.offset(b.offset(workspace, b.i64(op.getPartials())), at);
+  Value to = partialAt(op, itemOf(op), b.add(partOffset(type), first));
   Value from = b.offset(bufferOf(op.getTile()), b.mul(first, 4));
   forEach(rows / kFour,
           [&](Value i) { b.store(b.load(words, b.offset(from, b.mul(i, 16))), b.offset(to, b.mul(i, 16))); });
@@ -118,7 +121,7 @@ LogicalResult KernelLowering::lowerStreamedFinish(FinishOp op) {
 Value KernelLowering::mergedPartials(FinishOp op, Value index) {
   int64_t whole = op.getTile().getType().getNumElements(), n = func.axis(op.getAxis()).getSize();
   auto type = VectorType::get({kFour}, b.getF32Type());
-  Value first = b.offset(b.offset(workspace, b.i64(op.getPartials())), b.wide(b.mul(index, 4)));
+  Value first = partialAt(op, b.i32(0), index);
   return mergeItems(
       n, type, [&](Value k) { return b.load(type, b.offset(first, b.mul(b.wide(k), whole * 4))); },
       [&](Value x, Value y) { return b.fadd(x, y); });

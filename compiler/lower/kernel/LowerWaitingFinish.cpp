@@ -19,8 +19,6 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-static constexpr int64_t kFour = 4; ///< elements of a thread at a time
-
 /// The sum's word: never 0. Arithmetic gives no NaN of ones alone, and if it did, it would be another NaN.
 static Value toWords(SimtBuilder &b, Value bits) {
   auto type = cast<VectorType>(bits.getType());
@@ -42,8 +40,7 @@ static Value fromWords(SimtBuilder &b, Value words) {
 void KernelLowering::leaveWords(FinishOp op) {
   TileType type = op.getTile().getType();
   auto words = VectorType::get({kFour}, b.getI32Type());
-  Value at = b.add(b.mul(b.wide(itemOf(op)), type.getNumElements() * 4), b.wide(b.mul(partOffset(type), 4)));
-  Value to = b.offset(b.offset(workspace, b.i64(op.getPartials())), at), from = bufferOf(op.getTile());
+  Value to = partialAt(op, itemOf(op), partOffset(type)), from = bufferOf(op.getTile());
   forEachBatched(
       localElements(func, type) / kFour, 8,
       [&](Value i) { return b.load(words, b.offset(from, b.mul(i, 16))); },
@@ -57,8 +54,7 @@ void KernelLowering::leaveWords(FinishOp op) {
 Value KernelLowering::awaitSum(FinishOp op, Value index, Value firstItem, int64_t items) {
   int64_t stride = op.getTile().getType().getNumElements() * 4;
   auto type = VectorType::get({kFour}, b.getI32Type());
-  Value first = b.offset(b.offset(workspace, b.i64(op.getPartials())),
-                         b.add(b.wide(b.mul(index, 4)), b.mul(b.wide(firstItem), stride)));
+  Value first = partialAt(op, firstItem, index);
   Values addresses;
   for (int64_t k = 0; k < items; ++k)
     addresses.push_back(b.offset(first, b.i64(k * stride)));
