@@ -201,6 +201,7 @@ static Exit runCommand(int argc, const char *const *argv) {
   addVerifyCommand(app, action);
   addBenchCommand(app, action);
   addExplainCommand(app, action);
+  addImportCommand(app, action);
   addPackCommand(app, action);
   addInfoCommand(app, action);
   addMachineCommand(app, action);

@@ -16,6 +16,7 @@ void addRunCommand(CLI::App &app, Action &action);
 void addVerifyCommand(CLI::App &app, Action &action);
 void addBenchCommand(CLI::App &app, Action &action);
 void addExplainCommand(CLI::App &app, Action &action);
+void addImportCommand(CLI::App &app, Action &action);
 void addPackCommand(CLI::App &app, Action &action);
 void addInfoCommand(CLI::App &app, Action &action);
 void addMachineCommand(CLI::App &app, Action &action);

@@ -74,7 +74,8 @@ std::vector<Entry> newEntries(Checkpoint &checkpoint, const std::vector<Repackin
   for (const Repacking &repacking : repackings)
     byKey[repacking.key] = &repacking;
   std::vector<Entry> entries;
-  for (const std::string &key : checkpoint.keys()) {
+  std::vector<std::string> keys = checkpoint.keys();
+  for (const std::string &key : keys) {
     Entry &entry = entries.emplace_back(Entry{key, checkpoint.stored(key), checkpoint.packedLayout(key)});
     entry.shape = entry.from.shape;
     entry.bytes = entry.from.bytes.size();
@@ -88,6 +89,17 @@ std::vector<Entry> newEntries(Checkpoint &checkpoint, const std::vector<Repackin
         wanted ? packedShape(*wanted) : std::vector<int64_t>{entry.layout->rows, entry.layout->columns};
     entry.layout = wanted;
   }
+  // Parts of tensors are packed beside the whole ones.
+  for (const Repacking &repacking : repackings)
+    if (std::find(keys.begin(), keys.end(), repacking.key) == keys.end()) {
+      Tensor part = checkpoint.get(repacking.key);
+      entries.push_back({repacking.key,
+                         {part.type == DType::f16 ? "F16" : "BF16", part.shape, {}},
+                         repacking.wanted,
+                         true,
+                         packedShape(*repacking.wanted),
+                         repacking.wanted->bytes()});
+    }
   auto elementBytes = [](const Entry &entry) {
     uint64_t elements = 1;
     for (int64_t extent : entry.shape)

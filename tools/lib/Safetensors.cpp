@@ -7,11 +7,12 @@
 #include "tools/lib/Safetensors.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Files.h"
+#include "tools/lib/Json.h"
 #include "tools/lib/Suggest.h"
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 using namespace cfc;
@@ -39,25 +40,6 @@ static void refuseImpostors(std::string_view text, const std::string &path) {
     badInput(path, "is a zip archive (a PyTorch checkpoint?), not a safetensors file");
   if (text.substr(0, 4) == "GGUF")
     badInput(path, "is a GGUF file, not a safetensors file");
-}
-
-/// JSON whose objects name every key once. `where` is the file that messages name.
-static json parseJson(std::string_view text, const std::string &where) {
-  std::vector<std::set<std::string>> seen;
-  auto callback = [&](int, json::parse_event_t event, json &value) {
-    if (event == json::parse_event_t::object_start)
-      seen.emplace_back();
-    else if (event == json::parse_event_t::object_end)
-      seen.pop_back();
-    else if (event == json::parse_event_t::key && !seen.back().insert(value.get<std::string>()).second)
-      badInput(where, "the key \"{}\" appears twice", value.get<std::string>());
-    return true;
-  };
-  try {
-    return json::parse(text.begin(), text.end(), callback);
-  } catch (const json::exception &error) {
-    badInput(where, "its JSON is garbled: {}", error.what());
-  }
 }
 
 static size_t elementBytes(const std::string &dtype) {
@@ -321,11 +303,79 @@ SafetensorsFile &Checkpoint::holding(const std::string &key) {
   return open(it->second);
 }
 
-Tensor Checkpoint::get(const std::string &key) { return holding(key).get(key); }
+namespace {
+/// A name KEY[first:last] or KEY[:, first:last] taken apart.
+struct PartName {
+  std::string key;
+  size_t dim = 0;
+  int64_t first = 0, last = 0;
+};
+} // namespace
+
+static std::optional<PartName> parsePart(const std::string &name) {
+  size_t open = name.rfind('[');
+  if (open == std::string::npos || open == 0 || name.back() != ']')
+    return std::nullopt;
+  PartName part;
+  part.key = name.substr(0, open);
+  std::string_view range = std::string_view(name).substr(open + 1, name.size() - open - 2);
+  if (range.starts_with(":, ")) {
+    part.dim = 1;
+    range.remove_prefix(3);
+  }
+  const char *end = range.data() + range.size();
+  auto first = std::from_chars(range.data(), end, part.first);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != ':')
+    return std::nullopt;
+  auto last = std::from_chars(first.ptr + 1, end, part.last);
+  if (last.ec != std::errc() || last.ptr != end)
+    return std::nullopt;
+  return part;
+}
+
+/// The part of a native tensor that the name says.
+static Tensor cut(const Tensor &whole, const PartName &part, const std::string &where) {
+  if (whole.packed)
+    badInput(where, "is packed; parts are cut from native weights");
+  if (part.dim >= whole.shape.size() || part.first < 0 || part.first >= part.last ||
+      part.last > whole.shape[part.dim])
+    badInput(where, "has the shape {}; {} {} to {} are not in it", shapeText(whole.shape),
+             part.dim ? "columns" : "rows", part.first, part.last - 1);
+  std::vector<int64_t> shape = whole.shape;
+  shape[part.dim] = part.last - part.first;
+  size_t inner = sizeOf(whole.type); // bytes of one step along the dimension
+  for (size_t dim = part.dim + 1; dim < shape.size(); ++dim)
+    inner *= size_t(shape[dim]);
+  size_t skipped = size_t(part.first) * inner, kept = size_t(shape[part.dim]) * inner;
+  if (part.dim == 0)
+    return Tensor(whole.type, shape, whole.data() + skipped, std::make_shared<Tensor>(whole));
+  Tensor result(whole.type, shape);
+  size_t stride = size_t(whole.shape[1]) * inner;
+  for (int64_t row = 0; row < shape[0]; ++row)
+    std::memcpy(result.mutableData() + size_t(row) * kept, whole.data() + size_t(row) * stride + skipped,
+                kept);
+  return result;
+}
+
+bool Checkpoint::contains(const std::string &key) const {
+  if (holds(key))
+    return true;
+  auto part = parsePart(key);
+  return part && holds(part->key);
+}
+
+Tensor Checkpoint::get(const std::string &key) {
+  auto part = holds(key) ? std::nullopt : parsePart(key);
+  if (!part || !holds(part->key))
+    return holding(key).get(key);
+  return cut(holding(part->key).get(part->key), *part, fmt::format("{}: tensor \"{}\"", name, part->key));
+}
 
 StoredTensor Checkpoint::stored(const std::string &key) { return holding(key).stored(key); }
 
 std::optional<runtime::PackedLayout> Checkpoint::packedLayout(const std::string &key) {
+  if (!holds(key) && contains(key))
+    return std::nullopt;
   return holding(key).packedLayout(key);
 }
 

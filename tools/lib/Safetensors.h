@@ -62,16 +62,23 @@ private:
 
 /// What `--weights` names: one file, a folder with model.safetensors or one .safetensors file, or a folder
 /// whose model.safetensors.index.json spreads the keys over shards. Shards are opened when a key of theirs is
-/// asked for.
+/// asked for. A name may also be that of a part of a tensor, as Python would cut it: KEY[first:last] are rows
+/// (or elements of a tensor of one dimension), KEY[:, first:last] columns. A key that is spelt so in a file
+/// comes first.
 class Checkpoint {
 public:
   explicit Checkpoint(const std::string &path);
 
   const std::string &path() const { return name; }
   std::vector<std::string> keys() const;
-  bool contains(const std::string &key) const { return fileOf.count(key) != 0; }
+  /// Whether the tensor, or the one that a part is cut from, is there.
+  bool contains(const std::string &key) const;
+  /// The tensor or part; columns are copied. Fails (2) for a part that is not in its tensor, or of a packed
+  /// one.
   Tensor get(const std::string &key);
+  /// The same for any dtype, of whole tensors.
   StoredTensor stored(const std::string &key);
+  /// How a weight is packed; parts are native.
   std::optional<runtime::PackedLayout> packedLayout(const std::string &key);
   /// Of all files together; where two name the same, the first counts.
   std::map<std::string, std::string> metadata();
@@ -79,6 +86,7 @@ public:
   std::vector<std::string> paths() const;
 
 private:
+  bool holds(const std::string &key) const { return fileOf.count(key) != 0; }
   SafetensorsFile &holding(const std::string &key);
   void readIndex(const std::string &folder, const std::string &indexPath);
   SafetensorsFile &open(const std::string &file);
