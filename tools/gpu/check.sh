@@ -16,6 +16,7 @@ Steps (all by default):
   bits          the same bits for all these plans, at every length, run after run
   torch         errors of cfc and of PyTorch in eager mode on the same inputs
   transformers  a layer of transformers at the true size, through the ctypes loader
+  families      imported blocks of every family against the layers of transformers
   graph         replays of a captured CUDA graph, rebinding, two streams
   variants      bundles with several variants: the same bits from each, chosen by hint or kept by a captured graph
   pdl           the same bits with overlapped launches
@@ -46,7 +47,7 @@ plans=30
 seconds=60
 parallel=$(nproc)
 lengths=0,1,5,127,128,129,1000,4096,16384
-all_steps=(kernels verify torch bits transformers graph edges pack variants pdl streams memcheck plans)
+all_steps=(kernels verify torch bits transformers families graph edges pack variants pdl streams memcheck plans)
 steps=()
 
 for argument in "$@"; do
@@ -61,7 +62,7 @@ for argument in "$@"; do
     --jobs=?*) parallel=${argument#*=} ;;
     --seconds=*[!0-9]* | --seconds=0) fail 2 "'$argument': a number is needed" ;;
     --seconds=?*) seconds=${argument#*=} ;;
-    kernels | verify | plans | bits | torch | transformers | graph | edges | pack | variants | pdl | streams | memcheck) steps+=("$argument") ;;
+    kernels | verify | plans | bits | torch | transformers | families | graph | edges | pack | variants | pdl | streams | memcheck) steps+=("$argument") ;;
     -*) fail 2 "unknown option '$argument'; try --help" ;;
     *) fail 2 "unknown step '$argument'; try --help" ;;
   esac
@@ -76,7 +77,7 @@ check_machine() {
   local step
   for step in "${steps[@]}"; do
     case "$step" in
-      bits | torch | transformers | graph | edges | pack | variants | pdl | streams)
+      bits | torch | transformers | families | graph | edges | pack | variants | pdl | streams)
         [[ -e $library ]] || fail 3 "no runtime at $library: build it, or name it with --library=FILE"
         "$python" -c 'import torch' 2>/dev/null || fail 3 "$python has no torch: name one that has with --python=FILE"
         ;;
@@ -189,6 +190,9 @@ start_step() {
     bits) python_step bits same_bits.py --plans="$plans" ;;
     torch) python_step torch compare_torch.py ;;
     transformers) python_step transformers transformers_layer.py ;;
+    families)
+      start families/true 1800 "$python" -u "$here/hf_families.py" --cfc="$cfc" --library="$library" --work="$out/families"
+      ;;
     graph) python_step graph captured_graph.py ;;
     variants) python_step variants variants.py ;;
     pdl) python_step pdl pdl_bits.py ;;

@@ -1,176 +1,35 @@
 """Attention blocks that `cfc import` writes, against transformers' own decoder layers with random weights.
 
 Of each family a model of two layers is made, saved and imported; each layer, its MLP replaced by zero, computes in
-float64 what is right.
+float64 what is right. A graph that cfc refuses to compile is listed, and is no failure.
 
+    python3 tools/gpu/hf_families.py                        # compiled, on the GPU, at true sizes
+    python3 tools/gpu/hf_families.py --tiny --batch=1,3 --page=0,16
     python3 tools/gpu/hf_families.py --graph                # the graph's meaning: no GPU, nothing is compiled
 """
 import argparse
-import copy
-import inspect
+import concurrent.futures
+import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import torch
 import transformers
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from graph_in_torch import Graph, named_tensor
+from hf_models import FAMILIES, Family, layer_result
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TINY = dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=128)
-YARN = dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
-            original_max_position_embeddings=4096)
-LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-              original_max_position_embeddings=8192)
-LAYERS = ["sliding_attention", "full_attention"]
-
-
-def sizes(hidden, heads, kv_heads, dim, positions=8192):
-    return dict(hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=dim,
-                max_position_embeddings=positions)
-
-
-# Name: (model type, what makes the family, tiny changes, true sizes).
-FAMILIES = {
-    "llama2": ("llama", {}, {}, sizes(4096, 32, 32, 128)),
-    "llama3": ("llama", dict(rope_theta=5e5, rope_scaling=LLAMA3),
-               dict(rope_scaling=LLAMA3 | dict(original_max_position_embeddings=32)), sizes(4096, 32, 8, 128)),
-    "mistral": ("mistral", dict(sliding_window=4096), dict(sliding_window=16), sizes(4096, 32, 8, 128)),
-    "qwen2": ("qwen2", dict(rope_theta=1e6), {}, sizes(3584, 28, 4, 128)),
-    "qwen2_window": ("qwen2", dict(rope_theta=1e6, use_sliding_window=True, sliding_window=4096, max_window_layers=1),
-                     dict(sliding_window=16), sizes(3584, 28, 4, 128)),
-    "qwen3": ("qwen3", dict(rope_theta=1e6), {}, sizes(4096, 32, 8, 128)),
-    "gemma2": ("gemma2", dict(layer_types=LAYERS, query_pre_attn_scalar=256),
-               dict(sliding_window=16, query_pre_attn_scalar=24, attn_logit_softcapping=3.0), sizes(3584, 16, 8, 256)),
-    "gemma3": ("gemma3_text", dict(layer_types=LAYERS, sliding_window=1024, query_pre_attn_scalar=256,
-                                   rope_scaling=dict(rope_type="linear", factor=8.0)),
-               dict(sliding_window=16), sizes(2560, 8, 4, 256)),
-    "phi2": ("phi", dict(partial_rotary_factor=0.4), dict(num_key_value_heads=4, partial_rotary_factor=0.5),
-             sizes(2560, 32, 32, 80)),
-    "phi3": ("phi3", dict(sliding_window=2047), dict(sliding_window=16), sizes(3072, 32, 32, 96)),
-    "phi4_mini": ("phi3", dict(partial_rotary_factor=0.75), dict(head_dim=16), sizes(3072, 24, 8, 128)),
-    "granite": ("granite", dict(attention_multiplier=0.0078125, residual_multiplier=0.22, rope_theta=1e7),
-                dict(attention_multiplier=0.11), sizes(4096, 32, 8, 128)),
-    "olmo": ("olmo", {}, {}, sizes(4096, 32, 32, 128)),
-    "olmo2": ("olmo2", dict(rope_theta=5e5), {}, sizes(4096, 32, 32, 128)),
-    "olmo3": ("olmo3", dict(rope_theta=5e5, layer_types=LAYERS, rope_scaling=YARN | dict(factor=8.0, truncate=True)),
-              dict(sliding_window=16, rope_scaling=YARN | dict(truncate=True, original_max_position_embeddings=32)),
-              sizes(4096, 32, 32, 128)),
-    "gpt_oss": ("gpt_oss", dict(layer_types=LAYERS, rope_theta=150000.0, rope_scaling=YARN),
-                dict(sliding_window=16, rope_scaling=YARN | dict(original_max_position_embeddings=32)),
-                sizes(2880, 64, 8, 64)),
-}
-
-
-class NoMlp(torch.nn.Module):
-    """In place of an MLP: adds nothing to the residual."""
-
-    def __init__(self, gives_scores):
-        super().__init__()
-        self.gives_scores = gives_scores
-
-    def forward(self, x):
-        zero = torch.zeros_like(x)
-        return (zero, None) if self.gives_scores else zero
-
-
-def make_model(name, tiny, dtype, seed):
-    """A float32 model of two layers with seeded weights that are exact in `dtype`."""
-    kind, family, tiny_changes, true_sizes = FAMILIES[name]
-    options = dict(num_hidden_layers=2, intermediate_size=8, vocab_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    if kind == "gpt_oss":
-        options |= dict(num_local_experts=2, num_experts_per_tok=1)
-    options |= family | (TINY | tiny_changes if tiny else true_sizes)
-    config = AutoConfig.for_model(kind, **options)
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            noise = torch.randn_like(parameter)
-            if parameter.dim() > 1:
-                noise *= parameter.shape[-1] ** -0.5
-            elif not key.endswith("sinks"):
-                noise *= 0.1
-            if "norm" in key and key.endswith("weight") and not kind.startswith("gemma"):
-                noise += 1
-            parameter.copy_(noise.to(dtype).float())
-    return model
-
-
-def angles(model, layer, x, positions):
-    """cos and sin as the model's own forward gives them to the layer, by keyword."""
-    base, attention = model.model, layer.self_attn
-    kind = getattr(attention, "layer_type", getattr(attention, "attention_type", None))
-    if hasattr(base, "rotary_embs"):
-        return {"position_embeddings": base.rotary_embs[kind](x, positions)}
-    if hasattr(base, "rotary_emb_local"):
-        return {"position_embeddings_global": base.rotary_emb(x, positions),
-                "position_embeddings_local": base.rotary_emb_local(x, positions)}
-    if "layer_type" in inspect.signature(base.rotary_emb.forward).parameters:
-        return {"position_embeddings": base.rotary_emb(x, positions, kind)}
-    return {"position_embeddings": base.rotary_emb(x, positions)}
-
-
-def window_of(model, layer):
-    if hasattr(layer.self_attn, "sliding_window"):
-        return layer.self_attn.sliding_window
-    return model.config.sliding_window if model.config.model_type in ("mistral", "phi3") else None
-
-
-def layer_result(model, index, x, k_rows, v_rows, length):
-    """transformers' answer for one request: the result and the appended rows of K and V."""
-    layer, dtype = model.model.layers[index], x.dtype
-    cache = DynamicCache()
-    if length:
-        cache.update(k_rows[None, :, :length].to(dtype), v_rows[None, :, :length].to(dtype), index)
-    mask = torch.zeros(1, 1, 1, length + 1, dtype=dtype, device=x.device)
-    if window := window_of(model, layer):
-        mask[..., : max(length + 1 - window, 0)] = torch.finfo(dtype).min
-    positions = torch.tensor([[length]], device=x.device)
-    found = layer(x[None, None], attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
-                  cache_position=positions[0], **angles(model, layer, x[None, None], positions))
-    found = found[0] if isinstance(found, tuple) else found
-    rows = cache.layers[index]
-    assert rows.keys.shape[2] == length + 1, "transformers appended no row"
-    return found.reshape(-1), rows.keys[0, :, length], rows.values[0, :, length]
-
-
-class Family:
-    """A saved model of random weights, and its exact layers."""
-
-    def __init__(self, name, tiny, dtype, options, device):
-        self.name, self.options = name, options
-        self.folder = pathlib.Path(options.work) / f"{name}_{'tiny' if tiny else 'true'}_{str(dtype).split('.')[1]}"
-        model = make_model(name, tiny, dtype, options.seed)
-        self.config = model.config
-        copy.deepcopy(model).to(dtype).save_pretrained(self.folder)
-        self.model = model.to(device).double()
-        for layer in self.model.model.layers:
-            layer.mlp = NoMlp(self.config.model_type == "gpt_oss")
-        self.checkpoint = {}
-        for file in self.folder.glob("*.safetensors"):
-            self.checkpoint.update(load_file(file, device=str(device)))
-
-    def graph_text(self, layer, *arguments):
-        command = [self.options.cfc, "import", str(self.folder), f"--layer={layer}", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-        return done.stdout
-
-    def inputs(self, batch, capacity, device):
-        config, dtype = self.config, next(iter(self.checkpoint.values())).dtype
-        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        x = torch.randn(batch, config.hidden_size, device=device).to(dtype)
-        rows = [torch.randn(batch, config.num_key_value_heads, capacity, dim, device=device).to(dtype) for _ in range(2)]
-        return x, rows
+LIMITS = {torch.float16: 1e-3, torch.bfloat16: 8e-3}  # relative L2 of a row
 
 
 def relative(found, expected):
     return float((found.double() - expected).norm() / expected.norm())
+
+
+#===- The graph's meaning ---------------------------------------------------
 
 
 def check_graph(family, layer, lengths):
@@ -179,32 +38,176 @@ def check_graph(family, layer, lengths):
     x, (k_rows, v_rows) = family.inputs(len(lengths), max(lengths) + 1, "cpu")
     tensors = {a.ssa: named_tensor(family.checkpoint, a.name) for a in graph.arguments.values() if a.is_weight}
     tensors |= {"x": x, "pos": torch.tensor(lengths)}
-    with torch.no_grad():
-        (result,), (k_new, v_new) = graph.run(tensors, k_rows, v_rows, lengths)
-        worst = 0.0
-        for request, length in enumerate(lengths):
-            expected = layer_result(family.model, layer, x[request].double(), k_rows[request], v_rows[request], length)
-            for found, value in zip((result[request], k_new[request], v_new[request]), expected):
-                worst = max(worst, relative(found, value))
+    (result,), (k_new, v_new) = graph.run(tensors, k_rows, v_rows, lengths)
+    worst = 0.0
+    for request, length in enumerate(lengths):
+        expected = layer_result(family.model, layer, x[request].double(), k_rows[request], v_rows[request], length)
+        for found, value in zip((result[request], k_new[request], v_new[request]), expected):
+            worst = max(worst, relative(found, value))
     return worst
+
+
+def check_graphs(options):
+    failures = []
+    for name in options.families:
+        family = Family(name, True, torch.bfloat16, options, "cpu")
+        for layer in range(2):
+            worst = check_graph(family, layer, [0, 1, 15, 16, 17, 100])
+            if not worst < 1e-5:
+                failures.append(f"{name} layer {layer}: relative L2 {worst:.1e}")
+            print(f"{name} layer {layer}: relative L2 {worst:.1e}", flush=True)
+    return failures
+
+
+#===- Compiled, on the GPU --------------------------------------------------
+
+
+class Refused(Exception):
+    """cfc cannot compile the graph (exit code 3)."""
+
+
+def compile_graph(options, family, layer, batch, page, capacity):
+    """The graph, and the path of its bundle."""
+    text = family.graph_text(layer, f"--batch={batch}", f"--page={page}", f"--capacity={capacity}")
+    stem = family.folder / f"layer{layer}_b{batch}_p{page}"
+    source, bundle = stem.with_suffix(".mlir"), stem.with_suffix(".cfk")
+    source.write_text(text)
+    command = [options.cfc, "compile", str(source), "-o", str(bundle)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 3:
+        raise Refused(done.stderr.strip().splitlines()[0])
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+    return Graph(text), bundle
+
+
+class Binding:
+    """A bundle bound to the checkpoint's tensors and to caches that `step` fills."""
+
+    def __init__(self, options, family, graph, bundle, batch, page, rows):
+        from cfc_loader import Bundle
+
+        self.family, self.batch, self.page, self.device = family, batch, page, torch.device("cuda")
+        heads, dim = family.cache_shape
+        self.pages_each = -(-rows // page) if page else 0
+        shape = (batch * self.pages_each, heads, page, dim) if page else (batch, heads, rows, dim)
+        self.caches = [torch.empty(shape, dtype=family.dtype, device=self.device) for _ in range(2)]
+        arguments = graph.arguments.values()
+        self.tensors = {a.name: named_tensor(family.checkpoint, a.name) for a in arguments if a.is_weight}
+        self.small = {a.ssa: torch.zeros(a.shape, dtype=a.dtype, device=self.device) for a in arguments
+                      if a.shape and not a.is_weight}
+        self.small["len"] = torch.zeros(batch, dtype=torch.int32, device=self.device)
+        self.result = torch.empty(batch, family.config.hidden_size, dtype=family.dtype, device=self.device)
+        cache = tuple(part if page or batch > 1 else part[0] for part in self.caches)
+        self.bundle = Bundle(str(bundle), library=options.library)
+        self.binding = self.bundle.bind(self.tensors | self.small | {"cache": cache, "result0": self.result})
+        self.workspace = self.bundle.workspace(self.device)
+
+    def step(self, x, rows, lengths):
+        """Runs one step; returns the result and the new rows of K and V by request. Rows behind a length are NaN."""
+        self.small["x"].copy_(x)
+        slots = list(lengths)
+        for cache in self.caches:
+            cache.fill_(float("nan"))
+        if self.page:
+            order = torch.randperm(len(self.caches[0]), device=self.device).view(self.batch, -1)
+            self.small["pages"].zero_()
+            self.small["pages"][:, : self.pages_each] = order
+            slots = [int(order[r, n // self.page]) * self.page + n % self.page for r, n in enumerate(lengths)]
+        for cache, given in zip(self.caches, rows):
+            for request, length in enumerate(lengths):
+                for first in range(0, length, self.page or max(length, 1)):
+                    count = min(self.page or length, length - first)
+                    block = order[request, first // self.page] if self.page else request
+                    cache[block, :, :count] = given[request, :, first : first + count]
+        for name, value in ("pos", lengths), ("len", lengths), ("slot", slots):
+            self.small[name].copy_(torch.tensor(value))
+        self.result.fill_(float("nan"))
+        self.binding.launch(self.workspace)
+        if bits := self.binding.status(clear=True):
+            raise RuntimeError(f"device status {bits}")
+        places = [divmod(slot, self.page) if self.page else (request, slot) for request, slot in enumerate(slots)]
+        new = [[cache[block, :, offset] for block, offset in places] for cache in self.caches]
+        return self.result, *new
+
+
+def check_compiled(options, family, layer, batch, page, job, eager):
+    """Compares at all lengths. Returns the failures."""
+    title = f"{family.name} layer {layer} batch {batch} page {page}"
+    try:
+        graph, bundle = job.result()
+    except Refused as refusal:
+        print(f"{title}: refused: {refusal}", flush=True)
+        return []
+    lengths = options.len
+    most = max(lengths) + 1
+    binding = Binding(options, family, graph, bundle, batch, page, most)
+    x, rows = family.inputs(batch, most, "cuda")
+    worst, peer, failures = 0.0, 0.0, []
+    for shift in range(len(lengths) if batch < len(lengths) else 2):
+        now = [lengths[(request + shift) % len(lengths)] for request in range(batch)]
+        found = binding.step(x, rows, now)
+        for request, length in enumerate(now):
+            given = rows[0][request], rows[1][request], length
+            expected = layer_result(family.model, layer, x[request].double(), *given)
+            for name, value, ours in zip(("result", "k", "v"), expected, (part[request] for part in found)):
+                error = relative(ours, value)
+                worst = max(worst, error)
+                if not error <= LIMITS[family.dtype]:
+                    failures.append(f"{title} length {length}: {name}: relative L2 {error:.1e}")
+            if eager and batch == 1:
+                peer = max(peer, relative(layer_result(eager, layer, x[request], *given)[0], expected[0]))
+    beside = f" (transformers eager {peer:.1e})" if peer else ""
+    print(f"{title}: relative L2 {worst:.1e}{beside}{'  FAILED' if failures else ''}", flush=True)
+    return failures
+
+
+def check_families(options):
+    sys.path.insert(0, str(ROOT / "templates/embed/python"))
+    print(f"{torch.cuda.get_device_name()}, lengths {','.join(map(str, options.len))}")
+    pool, failures = concurrent.futures.ThreadPoolExecutor(os.cpu_count()), []
+    capacity = max(options.len) + 1
+    for name in options.families:
+        for dtype in options.dtypes:
+            family = Family(name, options.tiny, dtype, options, torch.device("cuda"))
+            eager = family.eager("cuda")
+            jobs = {(layer, batch, page): pool.submit(compile_graph, options, family, layer, batch, page, capacity)
+                    for layer in range(2) for batch in options.batch for page in options.page}
+            for (layer, batch, page), job in jobs.items():
+                failures += check_compiled(options, family, layer, batch, page, job, eager)
+            del family, eager
+            torch.cuda.empty_cache()
+    return failures
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: [int(item) for item in text.split(",")]  # noqa: E731
+    types = {"f16": torch.float16, "bf16": torch.bfloat16}
     parser.add_argument("--cfc", default=str(ROOT / "build/bin/cfc"), help="the cfc program (build/bin/cfc)")
+    library = "build/lib/libcfc_runtime.so.1"
+    parser.add_argument("--library", default=str(ROOT / library), help=f"the runtime ({library})")
     parser.add_argument("--work", default=str(ROOT / "build/gpu/families"), help="folder for models (build/gpu/families)")
-    parser.add_argument("--families", default=",".join(FAMILIES), help=f"of {', '.join(FAMILIES)} (all)")
+    parser.add_argument("--families", default=list(FAMILIES), type=lambda text: text.split(","),
+                        help=f"of {', '.join(FAMILIES)} (all)")
+    parser.add_argument("--dtypes", default=[torch.bfloat16], type=lambda text: [types[t] for t in text.split(",")],
+                        help="of f16, bf16 (bf16)")
+    parser.add_argument("--tiny", action="store_true", help="sizes for quick checks instead of true ones")
+    parser.add_argument("--len", default=[0, 1, 63, 64, 65, 1000, 5000], type=numbers,
+                        help="cached tokens (0,1,63,64,65,1000,5000)")
+    parser.add_argument("--batch", default=[1, 3, 8, 33], type=numbers, help="requests (1,3,8,33)")
+    parser.add_argument("--page", default=[0, 64], type=numbers, help="tokens of a page, 0: contiguous (0,64)")
     parser.add_argument("--seed", type=int, default=1, help="seed of weights and inputs (1)")
     parser.add_argument("--graph", action="store_true", help="run the graph in PyTorch, tiny sizes, on the CPU")
     options = parser.parse_args()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}")
-    failures = 0
-    for name in options.families.split(","):
-        for layer in range(2):
-            family = Family(name, True, torch.bfloat16, options, "cpu")
-            worst = check_graph(family, layer, [0, 1, 15, 16, 17, 100])
-            failures += not worst < 1e-5
-            print(f"{name} layer {layer}: relative L2 {worst:.1e}{'' if worst < 1e-5 else '  FAILED'}", flush=True)
+    started = time.monotonic()
+    with torch.no_grad():
+        failures = check_graphs(options) if options.graph else check_families(options)
+    for failure in failures[:20]:
+        print("FAILED:", failure)
+    verdict = f"{len(failures)} FAILED" if failures else "passed"
+    print(f"hf_families: {verdict} ({time.monotonic() - started:.0f} s)")
     sys.exit(1 if failures else 0)
 
 
