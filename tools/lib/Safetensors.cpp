@@ -318,10 +318,10 @@ static std::optional<PartName> parsePart(const std::string &name) {
     return std::nullopt;
   PartName part;
   part.key = name.substr(0, open);
-  std::string_view range = std::string_view(name).substr(open + 1, name.size() - open - 2);
+  std::string range = name.substr(open + 1, name.size() - open - 2);
   if (range.starts_with(":, ")) {
     part.dim = 1;
-    range.remove_prefix(3);
+    range.erase(0, 3);
   }
   const char *end = range.data() + range.size();
   auto first = std::from_chars(range.data(), end, part.first);
