@@ -35,7 +35,7 @@ def relative(found, expected):
 def check_graph(family, layer, lengths):
     """The imported graph in float64; only angles, which transformers takes in float32, differ."""
     graph = Graph(family.graph_text(layer, f"--batch={len(lengths)}"))
-    x, (k_rows, v_rows) = family.inputs(len(lengths), max(lengths) + 1, "cpu")
+    x, (k_rows, v_rows) = family.inputs(len(lengths), max(lengths) + 1)
     tensors = {a.ssa: named_tensor(family.checkpoint, a.name) for a in graph.arguments.values() if a.is_weight}
     tensors |= {"x": x, "pos": torch.tensor(lengths)}
     (result,), (k_new, v_new) = graph.run(tensors, k_rows, v_rows, lengths)
@@ -87,7 +87,7 @@ class Binding:
     def __init__(self, options, family, graph, bundle, batch, page, rows):
         from cfc_loader import Bundle
 
-        self.family, self.batch, self.page, self.device = family, batch, page, torch.device("cuda")
+        self.batch, self.page, self.device = batch, page, family.device
         heads, dim = family.cache_shape
         self.pages_each = -(-rows // page) if page else 0
         shape = (batch * self.pages_each, heads, page, dim) if page else (batch, heads, rows, dim)
@@ -142,7 +142,7 @@ def check_compiled(options, family, layer, batch, page, job, eager):
     lengths = options.len
     most = max(lengths) + 1
     binding = Binding(options, family, graph, bundle, batch, page, most)
-    x, rows = family.inputs(batch, most, "cuda")
+    x, rows = family.inputs(batch, most)
     worst, peer, failures = 0.0, 0.0, []
     for shift in range(len(lengths) if batch < len(lengths) else 2):
         now = [lengths[(request + shift) % len(lengths)] for request in range(batch)]
@@ -169,8 +169,8 @@ def check_families(options):
     capacity = max(options.len) + 1
     for name in options.families:
         for dtype in options.dtypes:
-            family = Family(name, options.tiny, dtype, options, torch.device("cuda"))
-            eager = family.eager("cuda")
+            family = Family(name, options.tiny, dtype, options, "cuda")
+            eager = family.eager()
             jobs = {(layer, batch, page): pool.submit(compile_graph, options, family, layer, batch, page, capacity)
                     for layer in range(2) for batch in options.batch for page in options.page}
             for (layer, batch, page), job in jobs.items():

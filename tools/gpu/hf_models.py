@@ -136,7 +136,7 @@ class Family:
     """A saved model of random weights, and its exact layers."""
 
     def __init__(self, name, tiny, dtype, options, device):
-        self.name, self.options, self.dtype = name, options, dtype
+        self.name, self.options, self.dtype, self.device = name, options, dtype, torch.device(device)
         self.folder = pathlib.Path(options.work) / f"{name}_{'tiny' if tiny else 'true'}_{str(dtype).split('.')[1]}"
         model = make_model(name, tiny, dtype, options.seed)
         self.config = model.config
@@ -153,10 +153,10 @@ class Family:
             raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
         return done.stdout
 
-    def eager(self, device):
+    def eager(self):
         """The same model in its own type, as transformers loads it: angles stay in float32."""
         model = AutoModelForCausalLM.from_pretrained(self.folder, dtype=self.dtype, attn_implementation="eager")
-        return without_mlps(model.to(device).eval())
+        return without_mlps(model.to(self.device).eval())
 
     @property
     def cache_shape(self):
@@ -165,8 +165,8 @@ class Family:
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return config.num_key_value_heads, dim
 
-    def inputs(self, batch, capacity, device):
+    def inputs(self, batch, capacity):
         """x, and rows of K and V [batch, heads, capacity, dim]."""
         heads, dim = self.cache_shape
-        x = torch.randn(batch, self.config.hidden_size, device=device).to(self.dtype)
-        return x, [torch.randn(batch, heads, capacity, dim, device=device).to(self.dtype) for _ in range(2)]
+        x = torch.randn(batch, self.config.hidden_size, device=self.device).to(self.dtype)
+        return x, [torch.randn(batch, heads, capacity, dim, device=self.device).to(self.dtype) for _ in range(2)]
