@@ -215,7 +215,8 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   int64_t group = op.getGroup(), dim = cache.getDim();
   Value q = get(op.getQ(), {Slice}), slot = append ? memory(append.getSlot()) : Value();
 
-  auto streamType = KvStreamType::get(context, dim, cache.getElementType(), {state(kPart, StateKind::Split)});
+  auto streamType =
+      KvStreamType::get(context, dim, dim, cache.getElementType(), {state(kPart, StateKind::Split)});
   Value kv = LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
                                  item, chunk, op.getLen().getType().getCapacity());
   Type f32 = Float32Type::get(context);

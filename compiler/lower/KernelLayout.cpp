@@ -35,6 +35,11 @@ int64_t cfc::kernel::localGroups(FuncOp func, LoadCacheOp load) {
   return groups;
 }
 
+cfc::AttendColumns cfc::kernel::attendColumns(FuncOp func, KvStreamType kv, int64_t heads) {
+  return cfc::attendColumns(heads, kv.getDim(), kv.getVDim(), func.consumerWarps(),
+                            func.planValue("ctas_per_sm", 1));
+}
+
 /// Rows of a box: each weight's rows, and each CTA's, begin at a multiple of it, and fill more than half of a
 /// box. 0 where that is not even 8.
 static int64_t chooseBoxRows(LoadOp load, int64_t localRows, int64_t tileRows, bool packed) {
@@ -102,17 +107,20 @@ int64_t KernelLayout::allocate(int64_t bytes) {
 static constexpr int64_t kTogetherBytes = 32 * 1024;
 
 void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
-  TileType state = op.getResult().getType();
-  int64_t bytes = state.getNumElements() * 4;
   AttendBuffers a;
   auto load = op.getKv().getDefiningOp<LoadCacheOp>();
+  ArrayRef<int64_t> shape = op.getResult().getType().getShape();
+  a.columns = attendColumns(func, op.getKv().getType(), shape[0]);
+  int64_t bytes = a.columns.heads * shape[1] * 4; // states of a pass
   a.sets = attendSets(func, load);
   a.levels = llvm::Log2_64(localGroups(func, load) / a.sets) + 1;
   int64_t all = localGroups(func, load) * kLanes * bytes;
   a.together = all <= kTogetherBytes && func.planValue("ctas_per_sm", 1) == 1;
   a.lanesBytes = a.together ? all : a.sets * kLanes * bytes;
   a.stack = allocate(a.together ? 0 : a.sets * a.levels * bytes);
-  tiles[op.getResult()] = a.sets > 1 || a.together ? allocate(bytes) : a.stack + (a.levels - 1) * bytes;
+  a.apart = a.sets > 1 || a.together || a.columns.passes > 1;
+  if (a.columns.passes == 1) // the states of several passes are large: they share memory with other tiles
+    tiles[op.getResult()] = a.apart ? allocate(bytes) : a.stack + (a.levels - 1) * bytes;
   attends[op] = a;
 }
 
@@ -300,7 +308,7 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
     }
     if (auto attend = dyn_cast<AttendOp>(op)) {
       KvStreamType kv = attend.getKv().getType();
-      slotBytes = std::max<int64_t>(slotBytes, headBoxes(kv.getDim()) * kSegment * 128);
+      slotBytes = std::max(slotBytes, headBoxes(std::max(kv.getDim(), kv.getVDim())) * kSegment * 128);
     }
   });
   if (failedTiling)

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #pragma once
+#include "compiler/plan/AttendColumns.h"
 #include "dialects/kernel/Kernel.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/DenseMap.h"
@@ -71,6 +72,9 @@ int64_t attendSets(FuncOp func, LoadCacheOp load);
 /// Groups of a K/V stream that one CTA attends to.
 int64_t localGroups(FuncOp func, LoadCacheOp load);
 
+/// How the `heads` query heads of a KV head are taken.
+AttendColumns attendColumns(FuncOp func, KvStreamType kv, int64_t heads);
+
 /// What a worker of an exchange sends to another, and where that lies. All sizes and places are bytes.
 ///
 /// A block is `rows` runs of `rowBytes`, `sourceStride` apart in the tile and `targetStride` apart where it
@@ -109,13 +113,15 @@ int64_t wordFor(int64_t bytes);
 
 struct AttendBuffers {
   int64_t sets = 1; ///< of consumer warps
+  AttendColumns columns;
+  bool apart = false; ///< the result has a place of its own, else it is the last level of the one stack
   bool together =
       false; ///< the states of all groups are kept and merged at the end, which needs no barriers before
-  int64_t lanes =
-      0; ///< [sets][groups of a set, if together][kLanes][heads][dim + 2] f32: states of the group at hand
+  int64_t lanes = 0; ///< [sets][groups of a set, if together][kLanes][heads of a pass][v_dim + 2] f32: states
+                     ///< of the group at hand
   int64_t lanesBytes = 0;
-  int64_t stack =
-      0; ///< [sets][levels][heads][dim + 2] f32: merged states, a binary counter; its last level is the sum
+  int64_t stack = 0; ///< [sets][levels][heads of a pass][v_dim + 2] f32: merged states, a binary counter; its
+                     ///< last level is the sum
   int64_t levels = 1;
 };
 

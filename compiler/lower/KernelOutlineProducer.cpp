@@ -42,6 +42,12 @@ static Value streamOf(Operation *op) {
   return {};
 }
 
+/// Query heads that attend to the stream of `op`.
+static int64_t headsOf(Operation *op) {
+  auto attend = dyn_cast<AttendOp>(op);
+  return attend ? attend.getResult().getType().getShape()[0] : 1;
+}
+
 static bool consumesStreams(Operation *op) {
   return op
       ->walk(
@@ -60,7 +66,7 @@ void KernelOutlineProducerPass::copyFeeds(Block &from, OpBuilder &builder, IRMap
       FinishOp finish =
           matmul && matmul->hasOneUse() ? dyn_cast<FinishOp>(*matmul->user_begin()) : FinishOp();
       FeedOp::create(builder, op.getLoc(), load->getResult(0), matmul ? matmul.getSlots() : 1,
-                     finish ? finish.getPieces() : 1);
+                     finish ? finish.getPieces() : 1, headsOf(&op));
       ++numFeeds;
       continue;
     }

@@ -271,12 +271,17 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   int64_t sets = llvm::bit_floor(uint64_t(std::min(setsOf(plan), groups)));
   // The CTA with the first groups has most.
   int64_t mine = std::min(segments, groups * perGroup);
+  AttendColumns columns = op.columnsIn(plan);
   Stream s;
-  s.bytes = 4.0 * op.dim * std::min(tokens, mine * kSegmentTokens);
-  s.gridBytes = 4.0 * op.dim * tokens * clusters / chunks;
-  s.sets.assign(sets, 2 * std::min<int64_t>(llvm::divideCeil(mine, sets), groups / sets * perGroup));
-  s.tileNs = machine.tileNs + (machine.segmentNs + machine.segmentBlockNs * llvm::divideCeil(op.dim, 16)) / 2;
-  double merges = std::max(1.0, op.group * op.dim / 128.0);
+  // Further passes find K and V in the L2.
+  double tokenBytes = 2.0 * (op.dim + op.vDim);
+  s.bytes = tokenBytes * std::min(tokens, mine * kSegmentTokens) * columns.passes;
+  s.gridBytes = tokenBytes * tokens * clusters / chunks;
+  s.sets.assign(sets, 2 * columns.passes *
+                          std::min<int64_t>(llvm::divideCeil(mine, sets), groups / sets * perGroup));
+  double blocks = (llvm::divideCeil(op.dim, 16) + llvm::divideCeil(op.vDim, 16)) / 2.0;
+  s.tileNs = machine.tileNs + columns.tiles * (machine.segmentNs + machine.segmentBlockNs * blocks) / 2;
+  double merges = std::max(1.0, op.group * op.vDim / 128.0);
   int64_t ofSet = groups / sets;
   s.extraNs = double(ofSet) * machine.groupNs * (1 + merges) / 2;
   s.bandwidth = machine.boxBandwidth;

@@ -434,11 +434,14 @@ FailureOr<std::vector<KernelShape>> cfc::shapeKernels(GraphOp graph, const Fusio
 //===-- Limits ----------------------------------------------------------------===//
 
 static LogicalResult checkAttention(AttentionOp op) {
+  constexpr int64_t kMostDim = 256, kMostHeads = 128;
   int64_t dim = op.getCache().getType().getDim();
-  if (dim % 16 || dim > 256)
-    return op.emitError("has heads of ") << dim << " elements; multiples of 16 up to 256 are possible";
-  if (op.getGroup() > 8)
-    return op.emitError("has ") << op.getGroup() << " query heads for each KV head; up to 8 are possible";
+  if (dim % 8 || dim > kMostDim)
+    return op.emitError("has heads of ")
+           << dim << " elements; multiples of 8 up to " << kMostDim << " are possible";
+  if (op.getGroup() > kMostHeads)
+    return op.emitError("has ") << op.getGroup() << " query heads for each KV head; up to " << kMostHeads
+                                << " are possible";
   return success();
 }
 

@@ -37,7 +37,7 @@ static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
     sizes = sizesOfLinear(shape, linear);
   } else if (auto attention = dyn_cast<AttentionOp>(op)) {
     sizes.kind = OpSizes::Attention;
-    sizes.dim = attention.getCache().getType().getDim();
+    sizes.dim = sizes.vDim = attention.getCache().getType().getDim();
     sizes.group = attention.getGroup();
     sizes.capacity = attention.getLen().getType().getCapacity();
   } else if (auto norm = dyn_cast<RmsNormOp>(op)) {
@@ -153,7 +153,7 @@ std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op,
 /// Bytes of an operation's ring tiles; 0 where it streams nothing.
 int64_t KernelSizes::tileBytes(const KernelChoice &choice, const OpSizes &op, const OpPlan &plan) const {
   if (op.kind == OpSizes::Attention)
-    return kSegmentTokens * 2 * llvm::alignTo(op.dim, 64);
+    return kSegmentTokens * 2 * llvm::alignTo(std::max(op.dim, op.vDim), 64);
   if (op.kind != OpSizes::Linear)
     return 0;
   int64_t columns = op.finishes ? sliceOf(*shape, choice.kernel, op.columns) : op.columns;
@@ -230,8 +230,8 @@ int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const
     if (size.f32)
       bytes += size.payload;
   } else if (op.kind == OpSizes::Attention) {
-    int64_t state = op.stateBytes();
-    bytes += state * (setsOf(kernel) * 4 + 5) + exchangeBytes(kernel, state, plan.reduce, true) + 2 * state;
+    int64_t state = op.stateBytes(), ofPass = 4 * op.columnsIn(kernel).heads * (op.vDim + 2);
+    bytes += ofPass * (setsOf(kernel) * 4 + 5) + exchangeBytes(kernel, state, plan.reduce, true) + 2 * state;
   } else if (op.kind == OpSizes::Elements) {
     for (const OpSizes::Result &result : op.results)
       if (result.isTensor)

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #pragma once
+#include "compiler/plan/AttendColumns.h"
 #include "compiler/plan/Fusion.h"
 
 namespace cfc {
@@ -39,7 +40,7 @@ struct OpSizes {
   bool needsF32 = false;                   ///< sums travel as f32 whatever the split
   bool packable = false;                   ///< all of its weights
   // Attention.
-  int64_t dim = 0, group = 0, capacity = 0;
+  int64_t dim = 0, vDim = 0, group = 0, capacity = 0;
   // All others: elements that the results have in a CTA, for each item; bytes of one.
   struct Result {
     int64_t width = 0, bytes = 0;
@@ -49,7 +50,11 @@ struct OpSizes {
   llvm::SmallVector<Result, 2> results;
 
   /// Bytes of its softmax state.
-  int64_t stateBytes() const { return 4 * group * (dim + 2); }
+  int64_t stateBytes() const { return 4 * group * (vDim + 2); }
+  /// How its query heads are taken.
+  AttendColumns columnsIn(const KernelPlan &plan) const {
+    return attendColumns(group, dim, vDim, plan.warps, plan.ctasPerSm);
+  }
 };
 
 /// What one item of a linear streams and gives.

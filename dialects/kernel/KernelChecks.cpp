@@ -112,7 +112,7 @@ LogicalResult cfc::kernel::checkTile(Operation *op, Type type) {
 
 LogicalResult cfc::kernel::checkSoftmax(Operation *op, Type type) {
   auto tile = cast<TileType>(type);
-  if (tile.getShape().size() != 2 || tile.getShape()[1] < 18 || !tile.getElementType().isF32())
+  if (tile.getShape().size() != 2 || tile.getShape()[1] < 10 || !tile.getElementType().isF32())
     return op->emitOpError("needs an online softmax tile<heads x (dim + 2) x f32>, not ") << type;
   return checkTile(op, type);
 }

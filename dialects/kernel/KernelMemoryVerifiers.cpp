@@ -140,11 +140,12 @@ static LogicalResult checkChunk(LoadCacheOp op) {
 LogicalResult LoadCacheOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
   KvStreamType stream = getResult().getType();
-  if (cache.getDim() != stream.getDim() || cache.getElementType() != stream.getElementType())
+  if (cache.getDim() != stream.getDim() || cache.getDim() != stream.getVDim() ||
+      cache.getElementType() != stream.getElementType())
     return emitOpError("gives ") << stream << " of " << cache;
-  if (cache.getDim() % 16 || cache.getDim() < 16 || cache.getDim() > 256)
-    return emitOpError("has a head dimension of ")
-           << cache.getDim() << "; multiples of 16 up to 256 are possible";
+  for (int64_t dim : {stream.getDim(), stream.getVDim()})
+    if (dim % 8 || dim < 8 || dim > 256)
+      return emitOpError("has a head dimension of ") << dim << "; multiples of 8 up to 256 are possible";
   if (!getResult().hasOneUse())
     return emitOpError("gives a stream that must be used exactly once");
   for (StateAttr s : stream.getStates())
@@ -164,9 +165,9 @@ LogicalResult LoadCacheOp::verify() {
 
 LogicalResult AppendOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
-  for (Value x : {getK(), getV()}) {
-    if (cast<TileType>(x.getType()).getNumElements() != cache.getDim())
-      return emitOpError("stores rows of ") << cache.getDim() << " elements, not " << x.getType();
+  for (auto [x, dim] : {std::pair<Value, int64_t>{getK(), cache.getDim()}, {getV(), cache.getDim()}}) {
+    if (cast<TileType>(x.getType()).getNumElements() != dim)
+      return emitOpError("stores rows of ") << dim << " elements, not " << x.getType();
     if (failed(needsReplicated(*this, x, "its row")))
       return failure();
   }

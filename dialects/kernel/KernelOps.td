@@ -98,8 +98,9 @@ def Kernel_Stream : Kernel_Distributed<"Stream", "stream"> {
 }
 def Kernel_KvStream : Kernel_Type<"KvStream", "kv_stream"> {
   let summary = "cached K and V of one head, in segments of 64 tokens; groups of segments may be split over a cta axis";
-  // Prints as <128, f16, part: split(0)>.
-  let parameters = (ins "int64_t":$dim, "::mlir::Type":$elementType, ArrayRefParameter<"::cfc::kernel::StateAttr">:$states);
+  // Prints as <128, f16, part: split(0)>, or <128, v_dim = 64, f16> where V's rows have another length.
+  let parameters = (ins "int64_t":$dim, "int64_t":$vDim, "::mlir::Type":$elementType,
+                        ArrayRefParameter<"::cfc::kernel::StateAttr">:$states);
   let hasCustomAssemblyFormat = 1;
 }
 def Kernel_Cache : Kernel_Type<"Cache", "cache"> {
@@ -194,10 +195,10 @@ def Kernel_ProducerOp : Kernel_Op<"producer", [SingleBlockImplicitTerminator<"Yi
   let assemblyFormat = "attr-dict-with-keyword $body";
 }
 def Kernel_FeedOp : Kernel_Op<"feed", []> {
-  let summary = "copies the tiles of a stream into the ring; `slots` as in the matmul that takes them, `pieces` as in the kernel.finish that sums its rows";
+  let summary = "copies the tiles of a stream into the ring; `slots` as in the matmul that takes them, `pieces` as in the kernel.finish that sums its rows, `heads`: query heads of the attend";
   let arguments = (ins AnyTypeOf<[Kernel_Stream, Kernel_KvStream]>:$stream, DefaultValuedAttr<I64Attr, "1">:$slots,
-                       DefaultValuedAttr<I64Attr, "1">:$pieces);
-  let assemblyFormat = "$stream `slots` $slots (`pieces` $pieces^)? attr-dict `:` type($stream)";
+                       DefaultValuedAttr<I64Attr, "1">:$pieces, DefaultValuedAttr<I64Attr, "1">:$heads);
+  let assemblyFormat = "$stream `slots` $slots (`pieces` $pieces^)? (`heads` $heads^)? attr-dict `:` type($stream)";
 }
 
 //===-- Global memory ---------------------------------------------------------===//
@@ -277,7 +278,7 @@ def Kernel_RopeOp : Kernel_Op<"rope", [MemoryEffects<[MemRead]>]> {
   let hasVerifier = 1;
 }
 def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {
-  let summary = "online softmax of q [heads * dim] over a K/V stream: tile [heads, dim + 2] = (o, m, l), m in base 2";
+  let summary = "online softmax of q [heads * dim] over a K/V stream: tile [heads, v_dim + 2] = (o, m, l), m in base 2; up to 128 heads";
   let arguments = (ins Kernel_Tile:$q, Kernel_KvStream:$kv, F64Attr:$scale);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$q `,` $kv `scale` $scale attr-dict `:` type($q) `,` type($kv) `->` type($result)";

@@ -110,18 +110,33 @@ void TileType::print(AsmPrinter &printer) const { printDistributed(printer, *thi
 Type StreamType::parse(AsmParser &parser) { return parseDistributed<StreamType>(parser); }
 void StreamType::print(AsmPrinter &printer) const { printDistributed(printer, *this); }
 
+/// (`v_dim` `=` n `,`)?: the length of V's rows, where it is not K's.
+static ParseResult parseVDim(AsmParser &parser, int64_t dim, int64_t &vDim) {
+  vDim = dim;
+  if (failed(parser.parseOptionalKeyword("v_dim")))
+    return success();
+  return failure(parser.parseEqual() || parser.parseInteger(vDim) || parser.parseComma());
+}
+
+static void printVDim(AsmPrinter &printer, int64_t dim, int64_t vDim) {
+  if (vDim != dim)
+    printer << "v_dim = " << vDim << ", ";
+}
+
 Type KvStreamType::parse(AsmParser &parser) {
-  int64_t dim;
+  int64_t dim, vDim;
   Type element;
   SmallVector<StateAttr> states;
-  if (parser.parseLess() || parser.parseInteger(dim) || parser.parseComma() || parser.parseType(element) ||
-      parseStates(parser, states))
+  if (parser.parseLess() || parser.parseInteger(dim) || parser.parseComma() || parseVDim(parser, dim, vDim) ||
+      parser.parseType(element) || parseStates(parser, states))
     return {};
-  return KvStreamType::get(parser.getContext(), dim, element, states);
+  return KvStreamType::get(parser.getContext(), dim, vDim, element, states);
 }
 
 void KvStreamType::print(AsmPrinter &printer) const {
-  printer << "<" << getDim() << ", " << getElementType();
+  printer << "<" << getDim() << ", ";
+  printVDim(printer, getDim(), getVDim());
+  printer << getElementType();
   printStates(printer, getStates());
   printer << ">";
 }

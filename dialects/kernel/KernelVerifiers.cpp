@@ -145,17 +145,21 @@ LogicalResult RopeOp::verify() {
   return givesReplicated(*this, getResult().getType(), "its result");
 }
 
+/// Query heads of a KV head.
+static constexpr int64_t kMaxHeads = 128;
+
 LogicalResult AttendOp::verify() {
   TileType state = getResult().getType();
   KvStreamType kv = getKv().getType();
   if (failed(checkSoftmax(*this, state)) || failed(needsReplicated(*this, getQ(), "%q")))
     return failure();
   int64_t heads = state.getShape()[0];
-  if (state.getShape()[1] != kv.getDim() + 2 || getQ().getType().getNumElements() != heads * kv.getDim())
+  if (state.getShape()[1] != kv.getVDim() + 2 || getQ().getType().getNumElements() != heads * kv.getDim())
     return emitOpError("attends ") << getQ().getType() << " to " << kv << " into " << state
                                    << ": the shapes do not fit";
-  if (heads > 8)
-    return emitOpError("has ") << heads << " query heads for one KV head; up to 8 are possible";
+  if (heads > kMaxHeads)
+    return emitOpError("has ") << heads << " query heads for one KV head; up to " << kMaxHeads
+                               << " are possible";
   if (!std::isfinite(getScale().convertToDouble()))
     return emitOpError("needs a finite scale");
   if (failed(checkStreamUse(*this, getKv())))
@@ -191,12 +195,13 @@ LogicalResult AttendNewOp::verify() {
   for (Value x : {getState(), getQ(), getK(), getV()})
     if (failed(needsReplicated(*this, x, "its operands")))
       return failure();
-  int64_t heads = state.getShape()[0], dim = state.getShape()[1] - 2;
-  auto holds = [](Value tile, int64_t n) { return cast<TileType>(tile.getType()).getNumElements() == n; };
-  if (!holds(getQ(), heads * dim) || !holds(getK(), dim) || !holds(getV(), dim) ||
+  int64_t heads = state.getShape()[0], vDim = state.getShape()[1] - 2;
+  auto elements = [](Value tile) { return cast<TileType>(tile.getType()).getNumElements(); };
+  int64_t dim = elements(getK());
+  if (dim < 1 || elements(getQ()) / dim != heads || elements(getQ()) % dim || elements(getV()) != vDim ||
       getResult().getType() != state)
-    return emitOpError("merges a key and a value of ")
-           << dim << " elements into " << state << ": the shapes do not fit";
+    return emitOpError("merges a key of ") << dim << " and a value of " << elements(getV())
+                                           << " elements into " << state << ": the shapes do not fit";
   if (heads > kMaxNewHeads)
     return emitOpError("has ") << heads << " heads; up to " << kMaxNewHeads << " are possible";
   return success();

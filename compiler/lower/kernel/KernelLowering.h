@@ -98,7 +98,7 @@ private:
   Ring ringOf(mlir::ValueRange flat, Value s);
   Values withRing(mlir::ValueRange flat, Value s, Ring r);
   void feedWeights(LoadOp load, MatmulTiling tiling, int64_t pieces);
-  void feedCache(LoadCacheOp load);
+  void feedCache(LoadCacheOp load, int64_t heads);
   int64_t mapOffset(Value argument, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
   Value map(Value argument, llvm::StringRef field, llvm::ArrayRef<int64_t> box);
   void acquireMaps(ProducerOp op);
@@ -182,7 +182,9 @@ private:
 
   //===-- LowerAttend.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerAttend(AttendOp op);
+  void attendPass(AttendOp op, const Tokens &tokens, Value firstHead);
   void mergeGroup(AttendOp op, Value g, Value lanes, Value stack);
+  void mergeSets(AttendOp op, Value firstHead);
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
 

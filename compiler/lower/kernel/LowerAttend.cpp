@@ -1,14 +1,16 @@
 //===- LowerAttend.cpp - Online softmax over cached tokens -------------------------===//
 //
 // Keys are the A operand of QK, values (transposed) of PV; query heads of one KV
-// head are columns. Warp w holds lane w % 4 of each segment: 16 tokens with an
-// online softmax of their own. After each group of segments the lanes are merged
+// head are columns, in n-tiles of 8, and in several passes over the tokens where
+// registers do not hold all. Warp w holds lane w % 4 of each segment: 16 tokens
+// with an online softmax of their own. After each group of segments the lanes are merged
 // by a tree and pushed on a binary counter of merged groups, so the order
 // depends on the length alone (docs/design.md, "Order of sums").
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
 #include "compiler/lower/kernel/MmaOperands.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace cfc;
@@ -27,37 +29,74 @@ SoftmaxState cfc::kernel::mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxSt
 namespace {
 using Values = SimtBuilder::Values;
 
-/// Registers of one warp's online softmax: two columns (heads) a thread.
-struct LaneState {
+/// An n-tile of one warp's online softmax: two columns (heads) a thread.
+struct TileState {
   Values m, l;           // of columns 2 (lane % 4) and + 1
   SmallVector<Values> o; // per 16 dims: the 4 registers of an mma
+};
 
-  static LaneState empty(SimtBuilder &b, int64_t dim) {
+/// Registers of one warp's online softmax.
+struct LaneState {
+  SmallVector<TileState> tiles;
+
+  static LaneState empty(SimtBuilder &b, int64_t tiles, int64_t blocks) {
     Value z = b.f32(0);
-    return {{b.negInf(), b.negInf()}, {z, z}, SmallVector<Values>(dim / 16, Values{z, z, z, z})};
+    TileState one{{b.negInf(), b.negInf()}, {z, z}, SmallVector<Values>(blocks, Values{z, z, z, z})};
+    return {SmallVector<TileState>(tiles, one)};
   }
   Values flat() const {
-    Values v = {m[0], m[1], l[0], l[1]};
-    for (const Values &x : o)
-      v.append(x.begin(), x.end());
+    Values v;
+    for (const TileState &s : tiles) {
+      v.append({s.m[0], s.m[1], s.l[0], s.l[1]});
+      for (const Values &x : s.o)
+        v.append(x.begin(), x.end());
+    }
     return v;
   }
   void assign(ValueRange v) {
-    m = {v[0], v[1]};
-    l = {v[2], v[3]};
-    for (size_t i = 0; i < o.size(); ++i)
-      o[i].assign(v.begin() + 4 + 4 * i, v.begin() + 8 + 4 * i);
+    for (TileState &s : tiles) {
+      s.m = {v[0], v[1]};
+      s.l = {v[2], v[3]};
+      for (size_t i = 0; i < s.o.size(); ++i)
+        s.o[i].assign(v.begin() + 4 + 4 * i, v.begin() + 8 + 4 * i);
+      v = v.drop_front(4 + 4 * s.o.size());
+    }
   }
 };
 
 /// One attend: what does not change over its segments.
 struct Attend {
   SimtBuilder &b;
-  int64_t heads, dim;
+  int64_t heads, tiles, dim, vDim; // heads: of a pass
   double scale;
   MmaOperands qk, pv;
-  Value lane, tokenLane; // tokenLane: first token of this warp's 16
-  SmallVector<Values> q; // B registers per 16 dims
+  Value lane, tokenLane;                   // tokenLane: first token of this warp's 16
+  SmallVector<SmallVector<Values>> q = {}; // by n-tile: B registers per 16 dims
+
+  /// Dims are taken 16 at a time. Of the last there may be 8 alone: those that boxes hold behind them do not
+  /// count.
+  static int64_t blocks(int64_t dim) { return llvm::divideCeil(dim, 16); }
+  bool isHalf(int64_t block) const { return 16 * block + 8 == dim; }
+
+  /// The heads of n-tile `tile`: `left` heads are there from `first` on (null: all of `heads`, from 0).
+  void loadQueries(Value queries, int64_t tile, Value first, Value left) {
+    SmallVector<Values> &regs = q.emplace_back();
+    Value column = b.div(lane, 4), exists;
+    if (left) {
+      column = b.add(column, 8 * tile);
+      exists = b.lt(column, left);
+      column = b.add(column, first);
+    } else {
+      exists = b.lt(column, heads - 8 * tile);
+      column = b.add(column, 8 * tile);
+    }
+    for (int64_t k = 0; k < blocks(dim); ++k) {
+      bool half = isHalf(k);
+      regs.push_back(qk.activations(queries, dim, column, exists, b.i32(16 * k), lane, half ? 8 : 16));
+      if (half)
+        regs.back().push_back(b.i32(0));
+    }
+  }
 
   Value shuffleXor(Value v, int64_t x) {
     return b.create<simt::ShuffleOp>(v.getType(), simt::ShuffleMode::Xor, v, b.i32(x)).getResult();
@@ -71,38 +110,44 @@ struct Attend {
 
   /// Addresses in a slot of a token's row, for each 16 of its dims, of their half `side`: boxes of 64 dims,
   /// swizzled.
-  Values rowAddresses(Value slot, Value token, Value side) {
+  Values rowAddresses(Value slot, Value token, Value side, int64_t blocks) {
     Values all;
-    for (int64_t k = 0; k < dim / 16; ++k) {
+    for (int64_t k = 0; k < blocks; ++k) {
       Value at = b.add(b.mul(token, 128), swizzled(b, b.add(side, 2 * (k % 4)), token));
       all.push_back(b.offset(b.offset(slot, at), k / 4 * kSegment * 128));
     }
     return all;
   }
 
-  Values scores(Value slot) {
-    Values rows = rowAddresses(slot, b.add(tokenLane, b.rem(lane, 16)), b.div(lane, 16));
+  /// Of each n-tile.
+  SmallVector<Values> scores(Value slot) {
+    Values rows = rowAddresses(slot, b.add(tokenLane, b.rem(lane, 16)), b.div(lane, 16), blocks(dim));
     SmallVector<Values> keys;
-    for (Value row : rows)
-      keys.push_back(qk.weights(row));
-    // Dims 0 to 15, 32 to 47, … and the others apart, so that one chain need not wait for the other.
-    Values s[2] = {Values(4, b.f32(0)), Values(4, b.f32(0))};
-    for (auto [k, key] : llvm::enumerate(keys))
-      s[k % 2] = qk.multiply(key, q[k], s[k % 2]);
-    if (keys.size() > 1)
-      for (int i = 0; i < 4; ++i)
-        s[0][i] = b.fadd(s[0][i], s[1][i]);
-    return s[0];
+    for (auto [k, row] : llvm::enumerate(rows))
+      keys.push_back(qk.weights(row, isHalf(k)));
+    SmallVector<Values> all;
+    for (const SmallVector<Values> &query : q) {
+      // Dims 0 to 15, 32 to 47, … and the others apart, so that one chain need not wait for the other.
+      Values s[2] = {Values(4, b.f32(0)), Values(4, b.f32(0))};
+      for (auto [k, key] : llvm::enumerate(keys))
+        s[k % 2] = qk.multiply(key, query[k], s[k % 2]);
+      if (keys.size() > 1)
+        for (int i = 0; i < 4; ++i)
+          s[0][i] = b.fadd(s[0][i], s[1][i]);
+      all.push_back(s[0]);
+    }
+    return all;
   }
 
-  /// Masks, rescales `state` and gives the rounded probabilities as B registers of PV.
-  Values probabilities(Values s, Value tokens, LaneState &state) {
+  /// Masks, rescales the state of an n-tile with `columns` heads or more and gives the rounded probabilities
+  /// as B registers of PV.
+  Values probabilities(Values s, Value tokens, int64_t columns, TileState &state) {
     Value token = b.add(tokenLane, b.div(lane, 4));
     Value exists[2] = {b.lt(token, tokens), b.lt(b.add(token, 8), tokens)};
     for (int i = 0; i < 4; ++i)
       s[i] = b.select(exists[i / 2], b.fmul(s[i], b.f32(scale * kLog2E)), b.negInf());
     Values p(4, b.f32(0));
-    for (int j = 0; j < std::min<int64_t>(heads, 2); ++j) { // one head has no second column
+    for (int j = 0; j < std::min<int64_t>(columns, 2); ++j) { // one head has no second column
       Value top = acrossTokens(b.fmax(s[j], s[2 + j]), [&](Value x, Value y) { return b.fmax(x, y); });
       Value m = b.fmax(state.m[j], top);
       Value safe = b.select(b.isNegInf(m), b.f32(0), m);
@@ -135,9 +180,10 @@ struct Attend {
     return b.orI(lo, hi);
   }
 
-  void accumulate(Value slot, const Values &p, Value tokens, LaneState &state) {
+  /// `p`: probabilities of each n-tile.
+  void accumulate(Value slot, ArrayRef<Values> p, Value tokens, LaneState &state) {
     Value token = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
-    Values rows = rowAddresses(slot, token, b.rem(b.div(lane, 8), 2));
+    Values rows = rowAddresses(slot, token, b.rem(b.div(lane, 8), 2), blocks(vDim));
     Value first = b.add(tokenLane, b.mul(b.rem(lane, 4), 2));
     SmallVector<Values> values;
     for (Value row : rows)
@@ -159,29 +205,33 @@ struct Attend {
     };
     SmallVector<Type> types(values.size() * 4, b.getI32Type());
     Values flat = b.ifElse(types, b.lt(tokens, kSegment), masked, whole);
-    for (int64_t i = 0; i < dim / 16; ++i)
-      state.o[i] = pv.multiply(Values(ArrayRef(flat).slice(4 * i, 4)), p, state.o[i]);
+    for (auto [tile, weights] : llvm::zip_equal(state.tiles, p))
+      for (int64_t i = 0; i < blocks(vDim); ++i)
+        tile.o[i] = pv.multiply(Values(ArrayRef(flat).slice(4 * i, 4)), weights, tile.o[i]);
   }
 
-  /// Writes the state of this warp's lane to [head][dim + 2].
-  void storeLane(LaneState &state, Value to) {
+  /// Writes n-tile `tile` of this warp's lane to [head][v_dim + 2].
+  void storeTile(TileState &state, int64_t tile, Value to) {
     for (Value &l : state.l)
       l = acrossTokens(l, [&](Value x, Value y) { return b.fadd(x, y); });
     for (int j = 0; j < 2; ++j) {
-      Value head = b.add(b.mul(b.rem(lane, 4), 2), j);
+      Value head = b.add(b.mul(b.rem(lane, 4), 2), 8 * tile + j);
       b.ifThen(b.lt(head, heads), [&] {
-        Value row = b.offset(to, b.mul(head, (dim + 2) * 4));
-        for (int64_t i = 0; i < dim / 16; ++i)
-          for (int half = 0; half < 2; ++half) {
-            Value d = b.add(b.div(lane, 4), 16 * i + 8 * half);
-            b.store(state.o[i][2 * half + j], b.offset(row, b.mul(d, 4)));
-          }
+        Value row = b.offset(to, b.mul(head, (vDim + 2) * 4));
+        for (int64_t i = 0; 8 * i < vDim; ++i) {
+          Value d = b.add(b.div(lane, 4), 8 * i);
+          b.store(state.o[i / 2][i % 2 * 2 + j], b.offset(row, b.mul(d, 4)));
+        }
         b.ifThen(b.lt(lane, 4), [&] {
-          b.store(state.m[j], b.offset(row, dim * 4));
-          b.store(state.l[j], b.offset(row, dim * 4 + 4));
+          b.store(state.m[j], b.offset(row, vDim * 4));
+          b.store(state.l[j], b.offset(row, vDim * 4 + 4));
         });
       });
     }
+  }
+  void storeLane(LaneState &state, Value to) {
+    for (auto [i, tile] : llvm::enumerate(state.tiles))
+      storeTile(tile, i, to);
   }
 };
 } // namespace
@@ -202,38 +252,57 @@ void cfc::kernel::storeState(SimtBuilder &b, SoftmaxState s, Value base, Value h
 }
 
 LogicalResult KernelLowering::lowerAttend(AttendOp op) {
+  const AttendColumns &columns = layout.attend(op).columns;
+  Tokens tokens = tokensOf(op.getKv().getDefiningOp<LoadCacheOp>(), /*report=*/true);
+  if (columns.passes == 1) {
+    attendPass(op, tokens, {});
+    return success();
+  }
+  Values end = b.loop(b.i32(0), b.i32(columns.passes), b.i32(1), {ring.slot, ring.phase},
+                      [&](Value pass, ValueRange args) -> Values {
+                        ring = {args[0], args[1], ring.first};
+                        attendPass(op, tokens, b.mul(pass, columns.heads));
+                        return {ring.slot, ring.phase};
+                      });
+  ring = {end[0], end[1], ring.first};
+  return success();
+}
+
+/// The heads of a pass, from `firstHead` on (null: there is one pass), attend to all tokens.
+void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHead) {
   KvStreamType kv = op.getKv().getType();
   TileType qType = op.getQ().getType();
-  int64_t dim = kv.getDim(), heads = op.getResult().getType().getShape()[0];
-  int64_t stateBytes = heads * (dim + 2) * 4;
   const AttendBuffers &buffers = layout.attend(op);
+  int64_t all = op.getResult().getType().getShape()[0], heads = buffers.columns.heads;
+  int64_t stateBytes = heads * (kv.getVDim() + 2) * 4;
   auto load = op.getKv().getDefiningOp<LoadCacheOp>();
-  Tokens tokens = tokensOf(load, /*report=*/true);
 
   Attend a{b,
            heads,
-           dim,
+           buffers.columns.tiles,
+           kv.getDim(),
+           kv.getVDim(),
            op.getScale().convertToDouble(),
            MmaOperands(b, kv.getElementType(), qType.getElementType()),
            MmaOperands(b, kv.getElementType(), kv.getElementType()),
            lane,
-           b.mul(setWarp, kLane),
-           {}};
-  for (int64_t k = 0; k < dim / 16; ++k)
-    a.q.push_back(a.qk.activations(bufferOf(op.getQ()), dim, heads, b.i32(16 * k), lane));
+           b.mul(setWarp, kLane)};
+  Value there = firstHead ? b.sub(b.i32(all), firstHead) : Value(); // heads from it on
+  for (int64_t t = 0; t < a.tiles; ++t)
+    a.loadQueries(bufferOf(op.getQ()), t, firstHead, there);
 
   int64_t attending = buffers.sets, each = localGroups(func, load) / attending;
   int64_t lanesOfSet = (buffers.together ? each : 1) * kLanes * stateBytes;
   Value lanes = b.offset(shared, b.add(b.mul(set, lanesOfSet), buffers.lanes));
   Value stack = b.offset(shared, b.add(b.mul(set, buffers.levels * stateBytes), buffers.stack));
   auto groupOfSet = [&](Value g, ValueRange outer) -> Values {
-    SetSegments all = segmentsOfSets(tokens, load, g);
-    Value first = all.first[0], count = all.count[0];
+    SetSegments segments = segmentsOfSets(tokens, load, g);
+    Value first = segments.first[0], count = segments.count[0];
     for (int64_t i = 1; i < attending; ++i) {
-      first = b.select(b.eq(set, i), all.first[i], first);
-      count = b.select(b.eq(set, i), all.count[i], count);
+      first = b.select(b.eq(set, i), segments.first[i], first);
+      count = b.select(b.eq(set, i), segments.count[i], count);
     }
-    LaneState state = LaneState::empty(b, dim);
+    LaneState state = LaneState::empty(b, a.tiles, Attend::blocks(a.vDim));
     Values inits(outer.begin(), outer.end());
     inits.append(state.flat());
     Values in = b.loop(b.i32(0), count, b.i32(1), inits, [&](Value j, ValueRange args) -> Values {
@@ -242,14 +311,15 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
       inner.assign(args.drop_front(2));
       Value left = b.sub(tokens.length, b.shl(b.add(first, j), 6));
       waitFull(r);
-      Values s = a.scores(slotAddress(r));
-      releaseSlot(r, s[0]);
+      SmallVector<Values> s = a.scores(slotAddress(r)), p;
+      releaseSlot(r, s[0][0]);
       r = advance(r);
-      Values p = a.probabilities(s, left, inner);
+      for (auto [t, tile] : llvm::enumerate(inner.tiles))
+        p.push_back(a.probabilities(s[t], left, heads - 8 * t, tile));
       waitFull(r);
       a.accumulate(slotAddress(r), p, left, inner);
-      Values made;
-      for (const Values &o : inner.o)
+      Values made; // of one n-tile: all take the same values
+      for (const Values &o : inner.tiles[0].o)
         made.push_back(o[0]);
       releaseSlot(r, made);
       r = advance(r);
@@ -277,28 +347,44 @@ LogicalResult KernelLowering::lowerAttend(AttendOp op) {
                                             [&]() -> Values { return {ring.slot, ring.phase}; });
   ring = {end[0], end[1], ring.first};
   sync();
-  if (attending == 1 && !buffers.together)
-    return success();
-  // The sets' sums, or all lanes: powers of two, so their trees are one.
-  int64_t leaves = buffers.together ? attending * each * kLanes : attending;
+  if (buffers.apart)
+    mergeSets(op, firstHead);
+}
+
+/// The sum of a pass from the sets' sums, or from all lanes: powers of two, so their trees are one.
+void KernelLowering::mergeSets(AttendOp op, Value firstHead) {
+  const AttendBuffers &buffers = layout.attend(op);
+  int64_t dim = op.getKv().getType().getVDim(), all = op.getResult().getType().getShape()[0];
+  int64_t heads = buffers.columns.heads, stateBytes = heads * (dim + 2) * 4;
+  auto load = op.getKv().getDefiningOp<LoadCacheOp>();
+  int64_t leaves = buffers.together ? localGroups(func, load) * kLanes : buffers.sets;
   int64_t stride = buffers.together ? stateBytes : buffers.levels * stateBytes;
   Value from =
       b.offset(shared, buffers.together ? buffers.lanes : buffers.stack + (buffers.levels - 1) * stateBytes);
+  Value to = bufferOf(op.getResult());
+  if (firstHead)
+    to = b.offset(to, b.mul(firstHead, (dim + 2) * 4));
   forEach(heads * dim, [&](Value i) {
     Value head = b.div(i, dim), d = b.rem(i, dim);
-    SoftmaxState sum = mergeTree<SoftmaxState>(
-        leaves, [&](int64_t s) { return loadState(b, b.offset(from, s * stride), head, d, dim); },
-        [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
-    storeState(b, sum, bufferOf(op.getResult()), head, d, dim);
+    auto merge = [&] {
+      SoftmaxState sum = mergeTree<SoftmaxState>(
+          leaves, [&](int64_t s) { return loadState(b, b.offset(from, s * stride), head, d, dim); },
+          [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
+      storeState(b, sum, to, head, d, dim);
+    };
+    if (firstHead)
+      b.ifThen(b.lt(b.add(firstHead, head), all), merge);
+    else
+      merge();
   });
   sync();
-  return success();
 }
 
 /// Pushes group `g` of this set, whose lanes are at `lanes`, on the set's counter of merged groups.
 void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack) {
-  int64_t dim = op.getKv().getType().getDim(), heads = op.getResult().getType().getShape()[0];
-  int64_t stateBytes = heads * (dim + 2) * 4, levels = layout.attend(op).levels, setThreads = kSetWarps * 32;
+  const AttendBuffers &buffers = layout.attend(op);
+  int64_t dim = op.getKv().getType().getVDim(), heads = buffers.columns.heads;
+  int64_t stateBytes = heads * (dim + 2) * 4, levels = buffers.levels, setThreads = kSetWarps * 32;
   b.loop(b.rem(tid, setThreads), b.i32(heads * dim), b.i32(setThreads), {},
          [&](Value i, ValueRange) -> Values {
            Value head = b.div(i, dim), d = b.rem(i, dim);
@@ -350,7 +436,8 @@ Value KernelLowering::isIdle(Value slotMemory, Value cache) {
 
 LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   TileType type = op.getState().getType();
-  int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
+  int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
+  int64_t dim = op.getK().getType().getNumElements();
   Value scratch = b.offset(shared, layout.scratch);
   Value idle = isIdle(op.getSlot(), cacheOf(op.getState()));
   sync(); // the last reader of the scratch
@@ -369,13 +456,13 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   });
   sync();
   Value from = bufferOf(op.getState()), to = bufferOf(op.getResult());
-  forEach(heads * dim, [&](Value i) {
-    Value head = b.div(i, dim), d = b.rem(i, dim);
-    SoftmaxState old = loadState(b, from, head, d, dim);
+  forEach(heads * vDim, [&](Value i) {
+    Value head = b.div(i, vDim), d = b.rem(i, vDim);
+    SoftmaxState old = loadState(b, from, head, d, vDim);
     Value score = b.load(b.getF32Type(), b.offset(scratch, b.mul(head, 4)));
     SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)),
                        b.select(idle, b.f32(0), loadElement(op.getV(), d))};
-    storeState(b, mergeSoftmax(b, old, token), to, head, d, dim);
+    storeState(b, mergeSoftmax(b, old, token), to, head, d, vDim);
   });
   sync();
   return success();

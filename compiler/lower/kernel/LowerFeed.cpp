@@ -117,7 +117,7 @@ void KernelLowering::feedBlock(Block &block) {
       else {
         // Weights do not depend on the kernel before this one; a cache and its length do.
         waitForLastKernel();
-        feedCache(feed.getStream().getDefiningOp<LoadCacheOp>());
+        feedCache(feed.getStream().getDefiningOp<LoadCacheOp>(), feed.getHeads());
       }
       mark("fed", threads);
       continue;
@@ -448,22 +448,24 @@ std::pair<Value, Value> KernelLowering::segmentsOfGroup(const Tokens &t, KvStrea
   return {first, b.min(b.add(first, t.segmentsPerGroup), t.segments)};
 }
 
-void KernelLowering::feedCache(LoadCacheOp load) {
+void KernelLowering::feedCache(LoadCacheOp load, int64_t heads) {
   KvStreamType type = load.getResult().getType();
   Tokens tokens = tokensOf(load, /*report=*/false);
   Value head = item(load.getItem());
-  int64_t boxes = headBoxes(type.getDim());
-  auto copy = [&](StringRef field, Value token, Ring r) {
+  // What a further pass reads again should stay in the L2.
+  int64_t passes = attendColumns(func, type, heads).passes;
+  auto copy = [&](StringRef field, int64_t dim, Value token, Ring r) {
+    int64_t boxes = headBoxes(dim);
     acquireSlot(r, b.i32(boxes * kSegment * 128));
     Value slot = slotAddress(r), barrier = fullBarrier(r),
           tensorMap = map(load.getCache(), field, {64, kSegment, 1});
     forCopies(b.i32(boxes), [&](Value i) {
       b.create<simt::TensorLoadOp>(b.offset(slot, b.mul(i, kSegment * 128)), tensorMap,
-                                   ValueRange{b.mul(i, 64), token, head}, barrier, /*once=*/true);
+                                   ValueRange{b.mul(i, 64), token, head}, barrier, /*once=*/passes == 1);
     });
   };
   int64_t attending = attendSets(func, load), each = localGroups(func, load) / attending;
-  Values end = b.loop(b.i32(0), b.i32(each), b.i32(1), flatRings(), [&](Value g, ValueRange outer) -> Values {
+  auto group = [&](Value g, ValueRange outer) -> Values {
     SetSegments all = segmentsOfSets(tokens, load, g);
     return b.loop(b.i32(0), all.count[0], b.i32(1), outer, [&](Value j, ValueRange args) -> Values {
       Values now(args);
@@ -471,9 +473,9 @@ void KernelLowering::feedCache(LoadCacheOp load) {
         auto feed = [&]() -> Values {
           Ring r{now[2 * i], now[2 * i + 1], rings[i].first};
           Value token = b.shl(b.add(all.first[i], j), 6);
-          copy("k_pointer", token, r);
+          copy("k_pointer", type.getDim(), token, r);
           r = advance(r);
-          copy("v_pointer", token, r);
+          copy("v_pointer", type.getVDim(), token, r);
           r = advance(r);
           return {r.slot, r.phase};
         };
@@ -485,8 +487,12 @@ void KernelLowering::feedCache(LoadCacheOp load) {
       }
       return now;
     });
-  });
-  assignRings(end);
+  };
+  auto pass = [&](Value, ValueRange args) -> Values {
+    return b.loop(b.i32(0), b.i32(each), b.i32(1), args, group);
+  };
+  assignRings(passes == 1 ? pass({}, flatRings())
+                          : b.loop(b.i32(0), b.i32(passes), b.i32(1), flatRings(), pass));
 }
 
 KernelLowering::SetSegments KernelLowering::segmentsOfSets(const Tokens &t, LoadCacheOp load, Value g) {

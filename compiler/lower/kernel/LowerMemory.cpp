@@ -155,8 +155,9 @@ LogicalResult KernelLowering::lowerAppend(AppendOp op) {
   acts = b.andI(acts, b.andI(b.ge(slot, 0), fits));
   Value row = b.add(b.mul(b.wide(item(op.getItem())), cache.strideHead), b.mul(slot, cache.strideToken));
   b.ifThen(acts, [&] {
-    for (auto [tile, base] : {std::pair<Value, Value>{op.getK(), cache.k}, {op.getV(), cache.v}})
-      forEach(type.getDim(), [&, tile = tile, base = base](Value i) {
+    for (auto [tile, base, dim] : {std::tuple<Value, Value, int64_t>{op.getK(), cache.k, type.getDim()},
+                                   {op.getV(), cache.v, type.getDim()}})
+      forEach(dim, [&, tile = tile, base = base](Value i) {
         Value x = b.fromF32(loadElement(tile, i), type.getElementType());
         b.store(x, b.offset(base, b.add(row, b.wide(b.mul(i, 2)))));
       });

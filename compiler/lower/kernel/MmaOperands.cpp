@@ -39,11 +39,15 @@ MmaOperands::Values MmaOperands::activation(Value vector, Value first, Value lan
 
 MmaOperands::Values MmaOperands::activations(Value vectors, int64_t stride, int64_t columns, Value first,
                                              Value lane, int64_t rows) {
-  // Lane l holds rows 2 (l % 4), + 1, and 8 more, of column l / 4. Lanes without a column read column 0 and
+  Value column = b.div(lane, 4);
+  return activations(vectors, stride, column, b.lt(column, columns), first, lane, rows);
+}
+
+MmaOperands::Values MmaOperands::activations(Value vectors, int64_t stride, Value column, Value exists,
+                                             Value first, Value lane, int64_t rows) {
+  // Lane l holds rows 2 (l % 4), + 1, and 8 more, of column l / 4. Lanes without a column read vector 0 and
   // drop it.
   int64_t bytes = bType.isF32() ? 4 : 2;
-  Value column = b.div(lane, 4);
-  Value exists = b.lt(column, columns);
   Value row = b.add(first, b.mul(b.rem(lane, 4), 2));
   Value index = stride ? b.add(row, b.mul(b.select(exists, column, b.i32(0)), stride)) : row;
   Value at = b.offset(vectors, b.mul(index, bytes));

@@ -29,6 +29,9 @@ public:
   /// `columns`. With `rows` = 8 only the first of the two registers.
   Values activations(Value vectors, int64_t stride, int64_t columns, Value first, Value lane,
                      int64_t rows = 16);
+  /// The same where this lane's column is vector `column`, and 0 unless it `exists`.
+  Values activations(Value vectors, int64_t stride, Value column, Value exists, Value first, Value lane,
+                     int64_t rows = 16);
   Values multiply(const Values &a, const Values &bRegs, const Values &c);
 
 private:
