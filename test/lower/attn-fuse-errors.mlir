@@ -15,16 +15,23 @@ attn.graph @columns(%x: tensor<1x60xf16>, %w: tensor<64x60xf16>) -> tensor<1x64x
   attn.return %y
 }
 // -----
-attn.graph @dim(%q: tensor<1x80xf16>, %cache: !attn.kv_cache<heads = 2, dim = 40, f16>,
-    %len: !attn.lengths<1, capacity = 64>) -> tensor<1x80xf16> {
-  // expected-error @+1 {{has heads of 40 elements; multiples of 16 up to 256 are possible}}
+attn.graph @dim(%q: tensor<1x88xf16>, %cache: !attn.kv_cache<heads = 2, dim = 44, f16>,
+    %len: !attn.lengths<1, capacity = 64>) -> tensor<1x88xf16> {
+  // expected-error @+1 {{has heads of 44 elements; multiples of 8 up to 256 are possible}}
   %o = attn.attention %q, %cache, %len {scale = 0.125}
   attn.return %o
 }
 // -----
-attn.graph @group(%q: tensor<1x576xf16>, %cache: !attn.kv_cache<heads = 2, dim = 32, f16>,
-    %len: !attn.lengths<1, capacity = 64>) -> tensor<1x576xf16> {
-  // expected-error @+1 {{has 9 query heads for each KV head; up to 8 are possible}}
+attn.graph @latent(%q: tensor<1x1152xf16>, %cache: !attn.kv_cache<heads = 1, dim = 576, f16>,
+    %len: !attn.lengths<1, capacity = 64>) -> tensor<1x1152xf16> {
+  // expected-error @+1 {{has heads of 576 elements; multiples of 8 up to 256 are possible}}
+  %o = attn.attention %q, %cache, %len {scale = 0.125}
+  attn.return %o
+}
+// -----
+attn.graph @group(%q: tensor<1x4128xf16>, %cache: !attn.kv_cache<heads = 1, dim = 32, f16>,
+    %len: !attn.lengths<1, capacity = 64>) -> tensor<1x4128xf16> {
+  // expected-error @+1 {{has 129 query heads for each KV head; up to 128 are possible}}
   %o = attn.attention %q, %cache, %len {scale = 0.125}
   attn.return %o
 }

@@ -23,6 +23,7 @@ struct Block {
   std::string table = "f32"; ///< or "generated"
   std::string style = "half_split";
   bool bias = false;
+  int64_t vDim = 0;       ///< 0: dim
   int64_t capacity = 256; ///< of the lengths, and the positions of the table
 
   /// The graph's text. It returns the block's result with and without (`y`) the residual, the attention
