@@ -147,12 +147,13 @@ Value KernelWriter::addArgument(Type type, SmallVector<NamedAttribute> attrs) {
   return function.func.getBody().front().addArgument(type, graph.getLoc());
 }
 
-/// Type of a value in memory. `flat`: an activation, whose one row is a vector.
-static Type memoryType(Value value, bool flat) {
+/// Type of a value in memory. `flat`: an activation, whose one row is a vector; `requests`: of a cache.
+static Type memoryType(Value value, bool flat, int64_t requests) {
   Type type = value.getType();
   MLIRContext *context = type.getContext();
   if (auto cache = dyn_cast<attn::KvCacheType>(type))
-    return CacheType::get(context, cache.getHeads(), cache.getDim(), cache.getElementType());
+    return CacheType::get(context, cache.getHeads(), cache.getDim(), cache.getVDim(), requests,
+                          cache.getPage(), cache.getElementType());
   if (auto lengths = dyn_cast<attn::LengthsType>(type))
     return MemRefType::get({lengths.getCount()}, IntegerType::get(context, 32));
   auto tensor = cast<RankedTensorType>(type);
@@ -183,7 +184,8 @@ Value KernelWriter::memory(Value value, bool flat) {
     attrs.push_back(b.getNamedAttr(kNameAttr, b.getStringAttr(name)));
   if (kernelPlan.weights == Layout::Packed && isPackable(value))
     attrs.push_back(b.getNamedAttr(kLayoutAttr, b.getStringAttr("packed")));
-  return argument = addArgument(memoryType(value, flat), attrs);
+  const TensorInfo *cache = map.tensorOf(value);
+  return argument = addArgument(memoryType(value, flat, cache ? cache->requests : 0), attrs);
 }
 
 /// Writes a result to where its readers expect it.

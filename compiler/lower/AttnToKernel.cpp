@@ -42,6 +42,25 @@ static bool isWeight(Value value) {
   });
 }
 
+/// What a cache's appends and attentions say about it.
+static void describeUses(Value cache, TensorInfo &info) {
+  auto atLeast = [](int64_t &value, int64_t least) { value = std::max(value, least); };
+  for (Operation *user : cache.getUsers()) {
+    if (auto append = dyn_cast<attn::KvAppendOp>(user)) {
+      atLeast(info.requests, append.getSlot().getType().getDimSize(0));
+      describeUses(append.getResult(), info);
+    } else if (auto attention = dyn_cast<attn::AttentionOp>(user)) {
+      atLeast(info.requests, attention.getLen().getType().getCount());
+      if (attention.getPages())
+        atLeast(info.pages, attention.getPages().getType().getDimSize(1));
+    }
+  }
+}
+
+int64_t TensorInfo::numEntries() const {
+  return kind == "kv_cache" ? kernel::cacheEntries(requests > 1 || page, vDim != dim) : 1;
+}
+
 static TensorInfo describe(Value value, StringRef name, StringRef role) {
   TensorInfo info;
   info.name = name.str();
@@ -55,6 +74,9 @@ static TensorInfo describe(Value value, StringRef name, StringRef role) {
     info.element = cache.getElementType();
     info.heads = cache.getHeads();
     info.dim = cache.getDim();
+    info.vDim = cache.getVDim();
+    info.page = cache.getPage();
+    describeUses(value, info);
   } else if (auto lengths = dyn_cast<attn::LengthsType>(value.getType())) {
     info.element = IntegerType::get(value.getContext(), 32);
     info.shape = {lengths.getCount()};

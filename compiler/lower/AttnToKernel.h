@@ -28,11 +28,14 @@ struct TensorInfo {
   llvm::SmallVector<int64_t> shape; ///< of tensors
   int64_t bound = 0;                ///< most tokens of a length, positions of a table, 0 elsewhere
   int64_t heads = 0, dim = 0;       ///< of caches
+  int64_t vDim = 0, page = 0;       ///< of caches; page 0: no pages
+  int64_t requests = 0;             ///< of caches: that append to it or attend it
+  int64_t pages = 0;                ///< of caches with pages: of a request at most, as block tables say
   double base = 0;                  ///< of generated rope tables: tensor<bound x dim>, cos | sin by position
   int64_t entry = 0;                ///< first entry in the table (docs/design.md)
   mlir::Value value;                ///< the argument, the returned value or the generator's result
-  /// Entries in the table: pointer, or k_pointer, v_pointer, stride_head, stride_token, capacity.
-  int64_t numEntries() const { return kind == "kv_cache" ? 5 : 1; }
+  /// Entries in the table (docs/design.md).
+  int64_t numEntries() const;
 };
 
 /// Arguments that a kernel reads, results, then generated tables, in the order of the table's entries.

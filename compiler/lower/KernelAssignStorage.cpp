@@ -60,7 +60,7 @@ LogicalResult KernelAssignStoragePass::assignEntries() {
         return func.emitOpError("argument ") << i << " has no name: give it one, as %x or by " << kNameAttr;
       auto [it, isNew] = tensors.try_emplace(name.getValue(), Tensor{next, arg.getType()});
       if (isNew)
-        next += isa<CacheType>(arg.getType()) ? 5 : 1;
+        next += numEntries(arg.getType());
       else if (it->second.type != arg.getType())
         return func.emitOpError("has a tensor ")
                << name << " of type " << arg.getType() << "; an earlier kernel has it as " << it->second.type;
@@ -150,7 +150,7 @@ static LogicalResult checkEntries(ModuleOp module) {
     if (entry != next)
       return tensor.func.emitOpError("has ") << tensor.name << " at table entry " << entry << "; entry "
                                              << next << " is the next that is free";
-    next += isa<CacheType>(tensor.type) ? 5 : 1;
+    next += numEntries(tensor.type);
   }
   return success();
 }

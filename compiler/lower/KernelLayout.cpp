@@ -407,8 +407,7 @@ TensorMaps::TensorMaps(ModuleOp module) {
   int64_t entries = 0;
   module.walk([&](FuncOp func) {
     for (BlockArgument arg : func.getArguments())
-      entries =
-          std::max(entries, entryOf(func, arg.getArgNumber()) + (isa<CacheType>(arg.getType()) ? 5 : 1));
+      entries = std::max(entries, entryOf(func, arg.getArgNumber()) + numEntries(arg.getType()));
   });
   first = llvm::alignTo(kTableHeader + 8 * entries, 128);
   if (auto given = module->getAttrOfType<ArrayAttr>("simt.maps"))

@@ -116,6 +116,9 @@ static runtime::TensorSpec specOf(kernel::FuncOp func, BlockArgument arg) {
     spec.dtype = dtypeOf(cache.getElementType());
     spec.heads = cache.getHeads();
     spec.dim = cache.getDim();
+    spec.vDim = cache.getVDim();
+    spec.requests = cache.getRequests();
+    spec.page = cache.getPage();
     return spec;
   }
   auto memory = cast<MemRefType>(arg.getType());
@@ -153,7 +156,7 @@ runtime::GraphSpec cfc::describeKernels(ModuleOp kernels, StringRef name) {
     }
   for (auto &[entry, spec] : byEntry) {
     size_t index = graph.tensors.size();
-    for (runtime::Field field : runtime::tableFields(spec.kind))
+    for (runtime::Field field : runtime::tableFields(spec))
       graph.table.push_back({index, field});
     graph.tensors.push_back(spec);
   }

@@ -158,6 +158,7 @@ static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
       continue;
     const TensorInfo &info = it->second;
     tensor.shape.assign(info.shape.begin(), info.shape.end());
+    tensor.pages = info.pages;
     if (info.bound && info.role == "input")
       tensor.bound = info.bound;
     tensor.role = info.role == "input"    ? runtime::Role::Input

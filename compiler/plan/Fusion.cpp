@@ -445,12 +445,27 @@ static LogicalResult checkAttention(AttentionOp op) {
   return success();
 }
 
+/// Forms of a cache that no kernel reads or writes yet.
+static LogicalResult checkCache(Operation *op, KvCacheType cache) {
+  if (cache.getVDim() != cache.getDim())
+    return op->emitError("has heads of V of ")
+           << cache.getVDim() << " elements and of K of " << cache.getDim() << "; equal sizes are possible";
+  if (cache.isPaged())
+    return op->emitError("has a cache with pages of ")
+           << cache.getPage() << " tokens; caches without pages are possible";
+  return success();
+}
+
 LogicalResult cfc::checkLimits(GraphOp graph) {
   for (Operation *op : kernelOps(graph)) {
     for (Value value : activationsOf(op))
       if (int64_t tokens = cast<RankedTensorType>(value.getType()).getDimSize(0); tokens != 1)
         return op->emitError("works on ") << tokens << " tokens; 1 token (tensor<1x…>) is possible";
-    if (auto attention = dyn_cast<AttentionOp>(op); attention && failed(checkAttention(attention)))
+    if (auto append = dyn_cast<KvAppendOp>(op); append && failed(checkCache(op, append.getCache().getType())))
+      return failure();
+    if (auto attention = dyn_cast<AttentionOp>(op);
+        attention &&
+        (failed(checkCache(op, attention.getCache().getType())) || failed(checkAttention(attention))))
       return failure();
     if (auto linear = dyn_cast<LinearOp>(op); linear && widthOf(linear.getX()) % 8)
       return op->emitError("has weights of ")

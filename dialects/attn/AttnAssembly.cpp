@@ -304,9 +304,13 @@ ParseResult KvAppendOp::parse(OpAsmParser &parser, OperationState &state) {
 
 ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
-  Operand q, cache, len;
+  Operand q, cache, len, pages;
   if (read.operand(q) || parser.parseComma() || read.operand(cache) || parser.parseComma() ||
-      read.operand(len) || read.attributes({{"scale", Form::Number}}))
+      read.operand(len))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("pages")) && read.operand(pages))
+    return failure();
+  if (read.attributes({{"scale", Form::Number}}))
     return failure();
   FailureOr<RankedTensorType> type = tensor(parser, q, 2);
   auto cacheType = dyn_cast<KvCacheType>(cache.type);
@@ -314,7 +318,7 @@ ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &state) {
     return failure();
   if (!cacheType)
     return parser.emitError(cache.loc, "needs a cache here; ") << cache.name << " is " << cache.type;
-  SmallVector<Type> types = {*type};
+  SmallVector<Type> types = {attentionType(*type, cacheType)};
   if (parser.getNumResults() == 2)
     types.push_back(logSumExpType(*type, cacheType));
   return read.results(types);
@@ -391,6 +395,8 @@ void KvAppendOp::print(OpAsmPrinter &printer) {
 
 void AttentionOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getQ() << ", " << getCache() << ", " << getLen();
+  if (getPages())
+    printer << " pages " << getPages();
   printTail(printer, *this);
 }
 

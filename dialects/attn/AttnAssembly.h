@@ -36,6 +36,7 @@ bool isSsaName(llvm::StringRef name);
 
 /// Types of results that are not simply an operand's.
 mlir::RankedTensorType linearResultType(mlir::RankedTensorType x, mlir::RankedTensorType weight);
+mlir::RankedTensorType attentionType(mlir::RankedTensorType q, KvCacheType cache);
 mlir::RankedTensorType logSumExpType(mlir::RankedTensorType q, KvCacheType cache);
 mlir::RankedTensorType ropeTableType(mlir::MLIRContext *context, int64_t positions, int64_t dim);
 

@@ -52,12 +52,49 @@ std::optional<Dialect::ParseOpHook> AttnDialect::getParseOperationHook(StringRef
 
 //===-- Types -------------------------------------------------------------===//
 
+/// `, name = number`, or nothing and `otherwise` where another name or the element type follows.
+static ParseResult parseOption(AsmParser &parser, StringRef name, int64_t &value) {
+  if (failed(parser.parseOptionalKeyword(name)))
+    return success();
+  return failure(parser.parseEqual() || parser.parseInteger(value) || parser.parseComma());
+}
+
+Type KvCacheType::parse(AsmParser &parser) {
+  int64_t heads = 0, dim = 0, vDim = -1, page = -1;
+  SMLoc loc = parser.getCurrentLocation();
+  Type element;
+  if (parser.parseLess() || parser.parseKeyword("heads") || parser.parseEqual() ||
+      parser.parseInteger(heads) || parser.parseComma() || parser.parseKeyword("dim") ||
+      parser.parseEqual() || parser.parseInteger(dim) || parser.parseComma() ||
+      parseOption(parser, "v_dim", vDim) || parseOption(parser, "page", page) || parser.parseType(element) ||
+      parser.parseGreater())
+    return {};
+  if (page == 0) // what no `page` means
+    return parser.emitError(loc, "a page has at least 1 token; leave `page` out for a cache without pages"),
+           Type();
+  return parser.getChecked<KvCacheType>(loc, parser.getContext(), heads, dim, vDim == -1 ? dim : vDim,
+                                        page == -1 ? 0 : page, element);
+}
+
+void KvCacheType::print(AsmPrinter &printer) const {
+  printer << "<heads = " << getHeads() << ", dim = " << getDim();
+  if (getVDim() != getDim())
+    printer << ", v_dim = " << getVDim();
+  if (isPaged())
+    printer << ", page = " << getPage();
+  printer << ", " << getElementType() << '>';
+}
+
 LogicalResult KvCacheType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t heads, int64_t dim,
-                                  Type elementType) {
+                                  int64_t vDim, int64_t page, Type elementType) {
   constexpr int64_t most = 65536;
   if (heads < 1 || dim < 1 || heads > most || dim > most)
     return emitError() << "a cache has 1 to " << most << " heads of 1 to " << most
                        << " elements, not heads = " << heads << ", dim = " << dim;
+  if (vDim < 1 || vDim > most)
+    return emitError() << "a cache has heads of V of 1 to " << most << " elements, not v_dim = " << vDim;
+  if (page < 0 || page > most)
+    return emitError() << "a page has 1 to " << most << " tokens, not " << page;
   if (!elementType.isF16() && !elementType.isBF16())
     return emitError() << "a cache holds f16 or bf16, not " << elementType;
   return success();
@@ -75,6 +112,11 @@ LogicalResult LengthsType::verify(function_ref<InFlightDiagnostic()> emitError, 
 
 RankedTensorType cfc::attn::linearResultType(RankedTensorType x, RankedTensorType weight) {
   return RankedTensorType::get({x.getDimSize(0), weight.getDimSize(0)}, x.getElementType());
+}
+
+RankedTensorType cfc::attn::attentionType(RankedTensorType q, KvCacheType cache) {
+  return RankedTensorType::get({q.getDimSize(0), q.getDimSize(1) / cache.getDim() * cache.getVDim()},
+                               q.getElementType());
 }
 
 RankedTensorType cfc::attn::logSumExpType(RankedTensorType q, KvCacheType cache) {
@@ -103,9 +145,10 @@ SmallVector<Type> cfc::attn::inferResultTypes(Operation *op) {
       .Case([](KvAppendOp append) { return Types{append.getCache().getType()}; })
       .Case([](AttentionOp attention) {
         RankedTensorType q = attention.getQ().getType();
-        Types types{q};
+        KvCacheType cache = attention.getCache().getType();
+        Types types{attentionType(q, cache)};
         if (attention.getLse())
-          types.push_back(logSumExpType(q, attention.getCache().getType()));
+          types.push_back(logSumExpType(q, cache));
         return types;
       })
       .Case([](AddOp add) { return Types{add.getLhs().getType()}; })

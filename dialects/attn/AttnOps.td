@@ -39,12 +39,21 @@ class Attn_Type<string name, string typeMnemonic> : TypeDef<Attn_Dialect, name> 
 def Attn_KvCache : Attn_Type<"KvCache", "kv_cache"> {
   let summary = "K and V of the tokens so far: `!attn.kv_cache<heads = 32, dim = 128, f16>`";
   let description = [{
-    `heads` KV heads of `dim` elements a token. Where the rows lie (two base pointers, strides,
-    capacity) is known when the buffers are bound.
+    `heads` KV heads a token. K has `dim` elements a head, V `vDim` (`v_dim = 64` where they differ). With `page = 16`
+    tokens lie in pages of a pool, in the order that a block table says; without, a request's tokens lie in one row of
+    blocks of its own. Prints as `<heads = 8, dim = 128, v_dim = 64, page = 16, f16>`. Where the rows lie (two base
+    pointers, strides, capacity) is known when the buffers are bound.
   }];
-  let parameters = (ins "int64_t":$heads, "int64_t":$dim, "::mlir::Type":$elementType);
-  let assemblyFormat = "`<` `heads` `=` $heads `,` `dim` `=` $dim `,` $elementType `>`";
-  let extraClassDeclaration = "int64_t getWidth() const { return getHeads() * getDim(); }";
+  let parameters = (ins "int64_t":$heads, "int64_t":$dim, "int64_t":$vDim, "int64_t":$page,
+    "::mlir::Type":$elementType);
+  let hasCustomAssemblyFormat = 1;
+  let extraClassDeclaration = [{
+    /// Elements of a token's K and V.
+    int64_t getKWidth() const { return getHeads() * getDim(); }
+    int64_t getVWidth() const { return getHeads() * getVDim(); }
+    /// Whether tokens lie in pages (of `page` tokens; 0: they do not).
+    bool isPaged() const { return getPage() != 0; }
+  }];
 }
 def Attn_Lengths : Attn_Type<"Lengths", "lengths"> {
   let summary = "tokens in the cache before this step, by request: `!attn.lengths<1, capacity = 16384>`";
@@ -80,6 +89,7 @@ def Attn_Gain : Attn_Tensor<1, Float, "a gain, tensor<N x f16, bf16 or f32>">;
 def Attn_Table : Attn_Tensor<2, Float, "a rope table, tensor<POSITIONSxDIM x f16, bf16 or f32>">;
 def Attn_Positions : Attn_Tensor<1, ["isSignlessInteger(32)"], "positions, tensor<Txi32>">;
 def Attn_Slots : Attn_Tensor<1, ["isSignlessInteger(64)"], "cache slots, tensor<Txi64>">;
+def Attn_BlockTable : Attn_Tensor<2, ["isSignlessInteger(32)"], "a block table, tensor<BxPAGESxi32>">;
 def Attn_LogSumExp : Attn_Tensor<2, ["isF32()"], "a log-sum-exp, tensor<TxHEADSxf32>">;
 
 class Attn_Op<string mnemonic, list<Trait> traits = []> : Op<Attn_Dialect, mnemonic, traits> {
@@ -157,17 +167,25 @@ def Attn_RopeTableOp : Attn_ValueOp<"rope_table", [Pure]> {
 }
 def Attn_KvAppendOp : Attn_ValueOp<"kv_append", [MemoryEffects<[MemWrite]>]> {
   let summary = "writes the new tokens' K and V, rounded to the cache's type, at their slots";
-  let description = [{ The result is the cache with the new tokens. Slot -1: the request is idle. }];
+  let description = [{
+    The result is the cache with the new tokens. A slot is a token's index within its request's rows (row t of K and V
+    is request t's) or, where the cache has pages, page * page size + offset in the pool. Slot -1: the request is idle.
+  }];
   let arguments = (ins Attn_KvCache:$cache, Attn_Activation:$k, Attn_Activation:$v, Attn_Slots:$slot);
   let results = (outs Attn_KvCache:$result);
 }
 def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure]> {
   let summary = "softmax(scale q K^T) V by head over the cache";
   let description = [{
-    Over the first `len` tokens and, where the cache comes from `kv_append`, the new one. Query head h reads
+    `%o, %lse = attn.attention %q, %cache, %len pages %block_table {scale = 0.125}`. Row r of q is request r's. Over
+    its first `len` tokens and, where the cache comes from `kv_append`, the new one. Query head h reads
     KV head h / (query heads / KV heads). A second result is ln(sum(exp(scale q k))) by query head.
+
+    `pages`, where the cache has pages: token t of request r lies in page `block_table[r, t / page]` of the pool. Entries
+    of pages behind the length are not read; an entry outside of the pool counts as the nearest in it.
   }];
-  let arguments = (ins Attn_Activation:$q, Attn_KvCache:$cache, Attn_Lengths:$len, F64Attr:$scale);
+  let arguments = (ins Attn_Activation:$q, Attn_KvCache:$cache, Attn_Lengths:$len,
+    Optional<Attn_BlockTable>:$pages, F64Attr:$scale);
   let results = (outs Attn_Activation:$result, Optional<Attn_LogSumExp>:$lse);
   let extraClassDeclaration = [{
     int64_t getQueryHeads() { return getQ().getType().getDimSize(1) / getCache().getType().getDim(); }

@@ -125,16 +125,39 @@ LogicalResult RopeTableOp::verify() {
 
 LogicalResult KvAppendOp::verify() {
   KvCacheType cache = getCache().getType();
-  for (Value value : {Value(getK()), Value(getV())})
-    if (columns(value) != cache.getWidth())
+  for (auto [value, dim, width] : {std::tuple(Value(getK()), cache.getDim(), cache.getKWidth()),
+                                   std::tuple(Value(getV()), cache.getVDim(), cache.getVWidth())})
+    if (columns(value) != width)
       return emitOpError() << nameOr(value, "a value") << " has " << columns(value) << " columns; "
                            << nameOr(getCache(), "the cache") << " holds " << cache.getHeads() << " heads of "
-                           << cache.getDim() << ", " << cache.getWidth() << " in all";
+                           << dim << ", " << width << " in all";
   if (rows(getK()) != rows(getV()))
     return emitOpError("has ") << rows(getK()) << " rows of K and " << rows(getV()) << " of V";
   if (failed(verifyPerRow(*this, getSlot(), "slots", rows(getSlot()), rows(getK()))))
     return failure();
   return verifyResultShapes(*this);
+}
+
+// A cache with pages needs the table that says where they are.
+static LogicalResult verifyPages(AttentionOp op) {
+  KvCacheType cache = op.getCache().getType();
+  if (!op.getPages() && !cache.isPaged())
+    return success();
+  if (!op.getPages())
+    return op.emitOpError() << nameOr(op.getCache(), "the cache") << " has pages of " << cache.getPage()
+                            << " tokens; name the block table that orders them: `pages %table` behind the "
+                               "lengths";
+  if (!cache.isPaged())
+    return op.emitOpError() << nameOr(op.getCache(), "the cache") << " has no pages, so a block table "
+                            << "orders nothing; give the cache a page size, as in `page = 16`";
+  int64_t requests = op.getLen().getType().getCount();
+  if (rows(op.getPages()) != requests)
+    return op.emitOpError() << nameOr(op.getPages(), "the block table") << " has " << rows(op.getPages())
+                            << " rows; there are " << requests << " requests";
+  if (!isa<BlockArgument>(op.getPages()))
+    return op.emitOpError() << nameOr(op.getPages(), "the block table")
+                            << " must be an argument of the graph";
+  return success();
 }
 
 LogicalResult AttentionOp::verify() {
@@ -150,6 +173,8 @@ LogicalResult AttentionOp::verify() {
                          << nameOr(getCache(), "the cache") << " is needed";
   if (failed(verifyPositive(*this, "scale", getScale())) ||
       failed(verifyPerRow(*this, getLen(), "lengths", getLen().getType().getCount(), rows(getQ()))))
+    return failure();
+  if (failed(verifyPages(*this)))
     return failure();
   if (KvAppendOp append = getAppend(); append && rows(append.getK()) != rows(getQ()))
     return emitOpError() << nameOr(getQ(), "the query") << " has " << rows(getQ()) << " rows; "

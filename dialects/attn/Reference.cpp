@@ -43,8 +43,11 @@ private:
   void linear(LinearOp op);
   void rope(RopeOp op);
   void ropeTable(RopeTableOp op);
-  LogicalResult kvAppend(KvAppendOp op);
-  LogicalResult attention(AttentionOp op);
+  void kvAppend(KvAppendOp op);
+  void attention(AttentionOp op);
+  void attendRow(AttentionOp op, int64_t row, double *lse);
+  const AppendedRow *appendedFor(AttentionOp op, int64_t row);
+  std::vector<int64_t> pagesOf(AttentionOp op, int64_t request, int64_t tokens, int64_t blocks);
   void add(AddOp op);
 
   const std::vector<double> &read(Value value);
@@ -208,70 +211,115 @@ void Evaluator::rope(RopeOp op) {
   }
 }
 
-LogicalResult Evaluator::kvAppend(KvAppendOp op) {
-  if (rows(op.getK()) != 1)
-    return op.emitError("the reference appends one token, not ") << rows(op.getK());
-  ElementKind kind = elementKind(op.getCache().getType().getElementType());
-  auto slot = loadAs<int64_t>(host(op.getSlot()).data);
-  if (slot < -1 || slot >= hostCache(op.getCache()).capacity) {
-    out.status |= SlotOutOfBound;
-    slot = -1;
-  }
+int64_t AppendedRow::block() const {
+  KvCacheType type = KvAppendOp(op).getCache().getType();
+  return type.isPaged() ? slot / type.getPage() : row;
+}
+
+int64_t AppendedRow::token() const {
+  KvCacheType type = KvAppendOp(op).getCache().getType();
+  return type.isPaged() ? slot % type.getPage() : slot;
+}
+
+void Evaluator::kvAppend(KvAppendOp op) {
+  KvCacheType type = op.getCache().getType();
+  ElementKind kind = elementKind(type.getElementType());
+  const HostCache &cache = hostCache(op.getCache());
+  int64_t slots = type.isPaged() ? cache.blocks * type.getPage() : cache.capacity;
   auto store = [&](const std::vector<double> &row) {
     std::vector<uint8_t> bytes(row.size() * elementSize(kind));
     for (size_t i = 0; i < row.size(); ++i)
       fromDouble(kind, row[i], bytes.data() + i * elementSize(kind));
     return bytes;
   };
-  AppendedRow row{op, getValueName(op.getCache()), slot, read(op.getK()), read(op.getV()), {}, {}};
-  row.kBytes = store(row.k);
-  row.vBytes = store(row.v);
-  out.appended.push_back(std::move(row));
-  return success();
+  auto rowOf = [&](Value value, int64_t row) {
+    auto begin = read(value).begin() + row * columns(value);
+    return std::vector<double>(begin, begin + columns(value));
+  };
+  for (int64_t i = 0; i < rows(op.getK()); ++i) {
+    auto slot = loadAs<int64_t>(static_cast<const char *>(host(op.getSlot()).data) + 8 * i);
+    if (slot < -1 || slot >= slots) {
+      out.status |= SlotOutOfBound;
+      slot = -1;
+    }
+    AppendedRow row{op, i, getValueName(op.getCache()), slot, rowOf(op.getK(), i), rowOf(op.getV(), i),
+                    {}, {}};
+    row.kBytes = store(row.k);
+    row.vBytes = store(row.v);
+    out.appended.push_back(std::move(row));
+  }
 }
 
-LogicalResult Evaluator::attention(AttentionOp op) {
-  if (rows(op.getQ()) != 1)
-    return op.emitError("the reference attends for one request, not ") << rows(op.getQ());
-  std::vector<double> lse(op.getQueryHeads(), -std::numeric_limits<double>::infinity());
-  std::vector<double> &result = define(op.getResult());
-  const AppendedRow *appended = nullptr;
-  if (KvAppendOp append = op.getAppend())
-    appended = llvm::find_if(out.appended, [&](const AppendedRow &row) { return row.op == append; });
+const AppendedRow *Evaluator::appendedFor(AttentionOp op, int64_t row) {
+  KvAppendOp append = op.getAppend();
+  auto found =
+      llvm::find_if(out.appended, [&](const AppendedRow &one) { return one.op == append && one.row == row; });
+  return append ? found : nullptr;
+}
 
-  const HostCache &cache = hostCache(op.getCache());
-  int64_t bound = std::min(op.getLen().getType().getCapacity(), cache.capacity);
-  int64_t tokens = clamp(read(op.getLen())[0], bound, LengthOutOfBound);
-  bool idle = appended && appended->slot < 0;
-  if (!idle) {
-    KvCacheType type = op.getCache().getType();
-    const std::vector<double> &q = read(op.getQ());
-    ElementKind kind = elementKind(type.getElementType());
-    int64_t dim = type.getDim(), headBytes = dim * elementSize(kind), group = op.getGroup();
-    double scale = op.getScale().convertToDouble();
-    auto at = [](const void *base, int64_t offset) { return static_cast<const char *>(base) + offset; };
-    parallelFor(op.getQueryHeads(), tokens < 64 ? 1 : threads, [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head) {
-        int64_t kv = head / group;
-        HeadRows rows = {kind,
-                         at(cache.k, kv * cache.strideHead),
-                         at(cache.v, kv * cache.strideHead),
-                         cache.strideToken,
-                         tokens,
-                         nullptr,
-                         nullptr,
-                         dim};
-        if (appended) {
-          rows.newK = at(appended->kBytes.data(), kv * headBytes);
-          rows.newV = at(appended->vBytes.data(), kv * headBytes);
-        }
-        lse[head] = attendHead(rows, q.data() + head * dim, scale, result.data() + head * dim);
-      }
-    });
-  }
+// The request's pages up to its length, each in the pool.
+std::vector<int64_t> Evaluator::pagesOf(AttentionOp op, int64_t request, int64_t tokens, int64_t blocks) {
+  std::vector<int64_t> pages;
+  if (!op.getPages())
+    return pages;
+  int64_t page = op.getCache().getType().getPage();
+  const double *entries = read(op.getPages()).data() + request * columns(op.getPages());
+  for (int64_t i = 0; i * page < tokens; ++i)
+    pages.push_back(clamp(entries[i], blocks - 1, PageOutOfBound));
+  return pages;
+}
+
+void Evaluator::attention(AttentionOp op) {
+  std::vector<double> lse(rows(op.getQ()) * op.getQueryHeads(), -std::numeric_limits<double>::infinity());
+  define(op.getResult());
+  for (int64_t row = 0; row < rows(op.getQ()); ++row)
+    attendRow(op, row, lse.data() + row * op.getQueryHeads());
   if (op.getLse())
     out.values[op.getLse()] = std::move(lse);
-  return success();
+}
+
+// One request's query heads.
+void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
+  KvCacheType type = op.getCache().getType();
+  const HostCache &cache = hostCache(op.getCache());
+  const AppendedRow *appended = appendedFor(op, row);
+  int64_t capacity = type.isPaged() ? type.getPage() * columns(op.getPages()) : cache.capacity;
+  int64_t bound = std::min(op.getLen().getType().getCapacity(), capacity);
+  int64_t tokens = clamp(read(op.getLen())[row], bound, LengthOutOfBound);
+  if (appended && appended->slot < 0)
+    return; // idle: zeros, and minus infinity
+  std::vector<int64_t> pages = pagesOf(op, row, tokens, cache.blocks);
+
+  ElementKind kind = elementKind(type.getElementType());
+  int64_t size = static_cast<int64_t>(elementSize(kind)), group = op.getGroup();
+  bool sameStrides = type.getVDim() == type.getDim();
+  const double *q = read(op.getQ()).data() + row * columns(op.getQ());
+  double *result = out.values[op.getResult()].data() + row * columns(op.getResult());
+  auto rowsAt = [&](const void *base, int64_t kv, int64_t head, int64_t token, int64_t block) {
+    int64_t offset = kv * head + (type.isPaged() ? 0 : row * block);
+    return CacheRows{static_cast<const char *>(base) + offset, token, block};
+  };
+  parallelFor(op.getQueryHeads(), tokens < 64 ? 1 : threads, [&](int64_t begin, int64_t end) {
+    for (int64_t head = begin; head < end; ++head) {
+      int64_t kv = head / group;
+      HeadRows rows;
+      rows.kind = kind;
+      rows.k = rowsAt(cache.k, kv, cache.strideHead, cache.strideToken, cache.strideBlock);
+      rows.v = sameStrides ? rowsAt(cache.v, kv, cache.strideHead, cache.strideToken, cache.strideBlock)
+                           : rowsAt(cache.v, kv, cache.vStrideHead, cache.vStrideToken, cache.vStrideBlock);
+      rows.page = type.getPage();
+      rows.pages = pages.data();
+      rows.tokens = tokens;
+      rows.dim = type.getDim();
+      rows.vDim = type.getVDim();
+      if (appended) {
+        rows.newK = reinterpret_cast<const char *>(appended->kBytes.data()) + kv * rows.dim * size;
+        rows.newV = reinterpret_cast<const char *>(appended->vBytes.data()) + kv * rows.vDim * size;
+      }
+      lse[head] =
+          attendHead(rows, q + head * rows.dim, op.getScale().convertToDouble(), result + head * rows.vDim);
+    }
+  });
 }
 
 void Evaluator::add(AddOp op) {
@@ -290,8 +338,8 @@ LogicalResult Evaluator::evaluateOp(Operation *op) {
       .Case([&](LinearOp projection) { return linear(projection), success(); })
       .Case([&](RopeOp rotation) { return rope(rotation), success(); })
       .Case([&](RopeTableOp table) { return ropeTable(table), success(); })
-      .Case([&](KvAppendOp append) { return kvAppend(append); })
-      .Case([&](AttentionOp attend) { return attention(attend); })
+      .Case([&](KvAppendOp append) { return kvAppend(append), success(); })
+      .Case([&](AttentionOp attend) { return attention(attend), success(); })
       .Case([&](AddOp sum) { return add(sum), success(); })
       .Case([&](ReturnOp) { return success(); })
       .Default([](Operation *other) { return other->emitError("has no reference"); });

@@ -24,12 +24,17 @@ struct HostTensor {
   const void *data = nullptr;
 };
 
-/// A cache's buffers: element `e` of head `h` of token `t` of K lies at k + t * strideToken + h * strideHead
-/// + e * size. Strides are in bytes, capacity in tokens; element type, heads and dim are the graph's.
+/// A cache's buffers: element `e` of head `h` of token `t` of block `b` of K lies at k + b * strideBlock +
+/// t * strideToken + h * strideHead + e * size. A block is a request's rows, or a page. Strides are in bytes,
+/// capacity in tokens; element type, heads, dims and page size are the graph's.
 struct HostCache {
   const void *k = nullptr, *v = nullptr;
   int64_t strideHead = 0, strideToken = 0;
-  int64_t capacity = 0;
+  int64_t capacity = 0;    ///< of a request; of a cache with pages the block table says it
+  int64_t strideBlock = 0; ///< used where there are several requests, or pages
+  int64_t blocks = 1;      ///< requests, or pages in the pool
+  /// V's own strides, where its dim is not K's.
+  int64_t vStrideHead = 0, vStrideToken = 0, vStrideBlock = 0;
 };
 
 /// By tensor name. Lengths are tensors of i32. Arguments that the graph does not use may be absent.
@@ -41,25 +46,33 @@ struct ReferenceInputs {
 /// What `kv_append` writes for one token; the caller's buffers are left as they are.
 struct AppendedRow {
   KvAppendOp op;
+  int64_t row = 0;                     ///< of the activations
   std::string cache;                   ///< tensor name of the cache
-  int64_t slot = -1;                   ///< token index in the cache; -1 if nothing is written
+  int64_t slot = -1;                   ///< where it goes in the cache; -1 if nothing is written
   std::vector<double> k, v;            ///< heads * dim, before rounding
   std::vector<uint8_t> kBytes, vBytes; ///< heads * dim elements as stored
+  /// The request or page whose rows hold the slot, and the token among them.
+  int64_t block() const;
+  int64_t token() const;
 };
 
 /// The sticky word of docs/design.md.
-enum StatusBits : uint32_t { LengthOutOfBound = 1, SlotOutOfBound = 2, PositionOutOfBound = 4 };
+enum StatusBits : uint32_t {
+  LengthOutOfBound = 1,
+  SlotOutOfBound = 2,
+  PositionOutOfBound = 4,
+  PageOutOfBound = 8
+};
 
 struct ReferenceResult {
   llvm::DenseMap<mlir::Value, std::vector<double>> values; ///< every tensor that an operation computes
-  llvm::SmallVector<AppendedRow> appended;
-  std::vector<std::vector<double>> results; ///< the graph's, in order
-  uint32_t status = 0;                      ///< StatusBits
+  llvm::SmallVector<AppendedRow> appended;                 ///< row by row
+  std::vector<std::vector<double>> results;                ///< the graph's, in order
+  uint32_t status = 0;                                     ///< StatusBits
 };
 
 /// Evaluates the graph, on `threads` threads (0: as many as the machine has). Emits an error at the argument
-/// where an input is missing or does not fit. Attention and appends of more than one request are not
-/// evaluated yet.
+/// where an input is missing or does not fit.
 llvm::FailureOr<ReferenceResult> evaluate(GraphOp graph, const ReferenceInputs &inputs, unsigned threads = 0);
 
 } // namespace cfc::attn

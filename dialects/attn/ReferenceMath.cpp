@@ -63,10 +63,15 @@ template <typename Load> void addScaled(const char *row, double factor, int64_t 
 
 template <typename Load> double attend(const HeadRows &rows, const double *q, double scale, double *out) {
   int64_t count = rows.tokens + (rows.newK != nullptr);
-  auto row = [&](const char *cached, const char *appended, int64_t token) {
-    return token < rows.tokens ? cached + token * rows.stride : appended;
+  auto row = [&](const CacheRows &cached, const char *appended, int64_t token) {
+    if (token == rows.tokens)
+      return appended;
+    if (rows.page == 0)
+      return cached.base + token * cached.strideToken;
+    return cached.base + rows.pages[token / rows.page] * cached.strideBlock +
+           token % rows.page * cached.strideToken;
   };
-  std::fill_n(out, rows.dim, 0.0);
+  std::fill_n(out, rows.vDim, 0.0);
   if (count == 0)
     return -std::numeric_limits<double>::infinity();
   std::vector<double> weights(count);
@@ -76,7 +81,7 @@ template <typename Load> double attend(const HeadRows &rows, const double *q, do
   for (double &weight : weights)
     sum += weight = std::exp(weight - most);
   for (int64_t token = 0; token < count; ++token)
-    addScaled<Load>(row(rows.v, rows.newV, token), weights[token] / sum, rows.dim, out);
+    addScaled<Load>(row(rows.v, rows.newV, token), weights[token] / sum, rows.vDim, out);
   return most + std::log(sum);
 }
 

@@ -17,16 +17,22 @@ std::vector<double> toDoubles(ElementKind kind, const void *source, int64_t coun
 void multiplyRows(ElementKind kind, const void *weight, int64_t rows, int64_t columns, const double *x,
                   double *out, unsigned threads);
 
+/// One head's K or V in a cache.
+struct CacheRows {
+  const char *base = nullptr;               ///< row 0, of the request or of the pool
+  int64_t strideToken = 0, strideBlock = 0; ///< bytes from a token to the next, from a page to the next
+};
 /// One head's cached rows and the appended one.
 struct HeadRows {
-  ElementKind kind;
-  const char *k, *v;       ///< row of token 0
-  int64_t stride;          ///< bytes from a token to the next
-  int64_t tokens;          ///< cached rows that are attended
-  const char *newK, *newV; ///< the appended row, or null
-  int64_t dim;
+  ElementKind kind = ElementKind::F16;
+  CacheRows k, v;
+  int64_t page = 0;                            ///< tokens of a page; 0: the rows lie one after another
+  const int64_t *pages = nullptr;              ///< the pages of tokens 0, page, 2 page, …
+  int64_t tokens = 0;                          ///< cached rows that are attended
+  const char *newK = nullptr, *newV = nullptr; ///< the appended row, or null
+  int64_t dim = 0, vDim = 0;
 };
-/// out[0, dim) = softmax(scale q K^T) V over the rows; returns ln(sum(exp(scale q k))). With no row at all:
+/// out[0, vDim) = softmax(scale q K^T) V over the rows; returns ln(sum(exp(scale q k))). With no row at all:
 /// zeros and minus infinity.
 double attendHead(const HeadRows &rows, const double *q, double scale, double *out);
 

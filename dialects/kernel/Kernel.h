@@ -23,6 +23,12 @@ llvm::SmallVector<StateAttr> withoutAxis(llvm::ArrayRef<StateAttr> states, llvm:
 /// Items of the loop that `item` belongs to, or those that a kernel.outer or kernel.inner tells apart; 1
 /// where there is none.
 int64_t itemsOf(mlir::Value item);
+/// Table entries of a cache: with blocks (several requests, or pages), with strides of V's own.
+constexpr int64_t cacheEntries(bool blocks, bool vStrides) {
+  return 5 + (blocks ? 2 : 0) + (vStrides ? 3 : 0);
+}
+/// Table entries that an argument of this type takes.
+int64_t numEntries(mlir::Type type);
 /// Attribute name of a kernel argument's tensor name.
 inline constexpr llvm::StringLiteral kNameAttr = "kernel.name";
 /// "packed": a weight in blocks (docs/design.md, "Packed weights"); absent: row-major.

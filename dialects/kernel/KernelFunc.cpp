@@ -203,6 +203,8 @@ static LogicalResult verifyArgument(FuncOp func, Type type) {
   if (auto cache = dyn_cast<CacheType>(type)) {
     Type e = cache.getElementType();
     if (cache.getHeads() < 1 || cache.getHeads() > kMaxItems || cache.getDim() < 1 || cache.getDim() > 1024 ||
+        cache.getVDim() < 1 || cache.getVDim() > 1024 || cache.getRequests() < 1 ||
+        cache.getRequests() > kMaxItems || cache.getPage() < 0 || cache.getPage() > 65536 ||
         (!e.isF16() && !e.isBF16()))
       return func.emitOpError(
                  "takes caches of f16 or bf16 with at least one head of 1 to 1024 elements, not ")

@@ -104,9 +104,23 @@ def Kernel_KvStream : Kernel_Type<"KvStream", "kv_stream"> {
   let hasCustomAssemblyFormat = 1;
 }
 def Kernel_Cache : Kernel_Type<"Cache", "cache"> {
-  let summary = "K and V rows in global memory, [head, token, dim] by run-time strides; 5 table entries";
-  let parameters = (ins "int64_t":$heads, "int64_t":$dim, "::mlir::Type":$elementType);
-  let assemblyFormat = "`<` struct($heads, $dim) `,` $elementType `>`";
+  let summary = "K and V rows in global memory, [block, head, token, dim] by run-time strides";
+  let description = [{
+    `<heads = 8, dim = 128, v_dim = 64, requests = 4, page = 16, f16>`; left out: v_dim = dim, one request, no pages. A
+    block is a request's rows, or a page. Table entries: docs/design.md.
+  }];
+  let parameters = (ins "int64_t":$heads, "int64_t":$dim, "int64_t":$vDim, "int64_t":$requests, "int64_t":$page,
+    "::mlir::Type":$elementType);
+  let hasCustomAssemblyFormat = 1;
+  let extraClassDeclaration = [{
+    /// Whether tokens lie in pages (of `page` tokens; 0: they do not).
+    bool isPaged() const { return getPage() != 0; }
+    /// Whether there are several blocks: then entries 5 and 6 are stride_block and blocks.
+    bool hasBlocks() const { return isPaged() || getRequests() > 1; }
+    /// Whether V has strides of its own: the last three entries, v_stride_head, v_stride_token, v_stride_block.
+    bool hasVStrides() const { return getVDim() != getDim(); }
+    int64_t firstVStride() const { return hasBlocks() ? 7 : 5; }
+  }];
 }
 def Kernel_Item : Kernel_Type<"Item", "item"> {
   let summary = "index of the work item at hand";

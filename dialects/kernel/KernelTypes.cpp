@@ -110,12 +110,41 @@ void TileType::print(AsmPrinter &printer) const { printDistributed(printer, *thi
 Type StreamType::parse(AsmParser &parser) { return parseDistributed<StreamType>(parser); }
 void StreamType::print(AsmPrinter &printer) const { printDistributed(printer, *this); }
 
-/// (`v_dim` `=` n `,`)?: the length of V's rows, where it is not K's.
-static ParseResult parseVDim(AsmParser &parser, int64_t dim, int64_t &vDim) {
-  vDim = dim;
-  if (failed(parser.parseOptionalKeyword("v_dim")))
+/// `, name = number` where that name follows a comma that has been read.
+static ParseResult parseOption(AsmParser &parser, StringRef name, int64_t &value) {
+  if (failed(parser.parseOptionalKeyword(name)))
     return success();
-  return failure(parser.parseEqual() || parser.parseInteger(vDim) || parser.parseComma());
+  return failure(parser.parseEqual() || parser.parseInteger(value) || parser.parseComma());
+}
+
+Type CacheType::parse(AsmParser &parser) {
+  int64_t heads = 0, dim = 0, vDim = 0, requests = 1, page = 0;
+  Type element;
+  if (parser.parseLess() || parser.parseKeyword("heads") || parser.parseEqual() ||
+      parser.parseInteger(heads) || parser.parseComma() || parser.parseKeyword("dim") ||
+      parser.parseEqual() || parser.parseInteger(dim) || parser.parseComma())
+    return {};
+  vDim = dim;
+  if (parseOption(parser, "v_dim", vDim) || parseOption(parser, "requests", requests) ||
+      parseOption(parser, "page", page) || parser.parseType(element) || parser.parseGreater())
+    return {};
+  return CacheType::get(parser.getContext(), heads, dim, vDim, requests, page, element);
+}
+
+void CacheType::print(AsmPrinter &printer) const {
+  printer << "<heads = " << getHeads() << ", dim = " << getDim();
+  if (getVDim() != getDim())
+    printer << ", v_dim = " << getVDim();
+  if (getRequests() != 1)
+    printer << ", requests = " << getRequests();
+  if (isPaged())
+    printer << ", page = " << getPage();
+  printer << ", " << getElementType() << '>';
+}
+
+int64_t cfc::kernel::numEntries(Type type) {
+  auto cache = dyn_cast<CacheType>(type);
+  return cache ? cacheEntries(cache.hasBlocks(), cache.hasVStrides()) : 1;
 }
 
 static void printVDim(AsmPrinter &printer, int64_t dim, int64_t vDim) {
@@ -124,11 +153,13 @@ static void printVDim(AsmPrinter &printer, int64_t dim, int64_t vDim) {
 }
 
 Type KvStreamType::parse(AsmParser &parser) {
-  int64_t dim, vDim;
+  int64_t dim;
   Type element;
   SmallVector<StateAttr> states;
-  if (parser.parseLess() || parser.parseInteger(dim) || parser.parseComma() || parseVDim(parser, dim, vDim) ||
-      parser.parseType(element) || parseStates(parser, states))
+  if (parser.parseLess() || parser.parseInteger(dim) || parser.parseComma())
+    return {};
+  int64_t vDim = dim;
+  if (parseOption(parser, "v_dim", vDim) || parser.parseType(element) || parseStates(parser, states))
     return {};
   return KvStreamType::get(parser.getContext(), dim, vDim, element, states);
 }

@@ -168,7 +168,7 @@ enum class CopyKind : uint8_t { Load, Push, Store };
 /// The source of a tensor load: the box of the tensor that begins at an element.
 struct TensorBox {
   EmulatedTensorMap map;
-  int32_t at[3]; // innermost first
+  int32_t at[4] = {}; // innermost first
 };
 /// Writes the bytes of the box as shared memory gets them (TensorCopies.cpp).
 void readBox(const TensorBox &box, char *out);

@@ -14,7 +14,12 @@ using namespace cfc::emu;
 
 //===-- The box -----------------------------------------------------------===//
 static uint32_t rowBytes(const EmulatedTensorMap &map) { return map.box[0] * map.elementBytes; }
-static uint32_t rowsOf(const EmulatedTensorMap &map) { return map.box[1] * (map.rank == 3 ? map.box[2] : 1); }
+static uint32_t rowsOf(const EmulatedTensorMap &map) {
+  uint32_t rows = 1;
+  for (uint32_t i = 1; i < map.rank; ++i)
+    rows *= map.box[i];
+  return rows;
+}
 
 namespace {
 /// The part of a row of the box that lies in the tensor.
@@ -28,16 +33,18 @@ static bool isInside(int64_t at, uint64_t size) { return at >= 0 && static_cast<
 
 static Row findRow(const TensorBox &box, uint32_t row) {
   const EmulatedTensorMap &map = box.map;
-  int64_t at1 = int64_t(box.at[1]) + row % map.box[1], at2 = int64_t(box.at[2]) + row / map.box[1];
-  if (!isInside(at1, map.size[1]) || (map.rank == 3 && !isInside(at2, map.size[2])))
-    return {};
+  uint64_t address = map.base;
+  for (uint32_t i = 1; i < map.rank; row /= map.box[i], ++i) {
+    int64_t at = int64_t(box.at[i]) + row % map.box[i];
+    if (!isInside(at, map.size[i]))
+      return {};
+    address += at * map.stride[i];
+  }
   int64_t begin = std::max<int64_t>(box.at[0], 0);
   int64_t end = std::min(int64_t(box.at[0]) + map.box[0], static_cast<int64_t>(map.size[0]));
   if (begin >= end)
     return {};
-  uint64_t address = map.base + begin * map.elementBytes + at1 * map.stride[1];
-  if (map.rank == 3)
-    address += at2 * map.stride[2];
+  address += begin * map.elementBytes;
   return {reinterpret_cast<const char *>(address), uint32_t(begin - box.at[0]) * map.elementBytes,
           uint32_t(end - begin) * map.elementBytes};
 }

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/src/Manifest.h"
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace cfc::runtime {
@@ -56,6 +57,16 @@ const char *name(Field field) {
     return "stride_token";
   case Field::Capacity:
     return "capacity";
+  case Field::StrideBlock:
+    return "stride_block";
+  case Field::Blocks:
+    return "blocks";
+  case Field::VStrideHead:
+    return "v_stride_head";
+  case Field::VStrideToken:
+    return "v_stride_token";
+  case Field::VStrideBlock:
+    return "v_stride_block";
   }
   return "unknown";
 }
@@ -90,11 +101,18 @@ uint64_t rowOrTensorBytes(const TensorSpec &tensor) {
   return elements * elementBytes(tensor.dtype);
 }
 
-const std::vector<Field> &tableFields(TensorKind kind) {
-  static const std::vector<Field> tensor = {Field::Pointer};
-  static const std::vector<Field> cache = {Field::KPointer, Field::VPointer, Field::StrideHead,
-                                           Field::StrideToken, Field::Capacity};
-  return kind == TensorKind::KvCache ? cache : tensor;
+uint64_t rowBytesOfV(const TensorSpec &cache) { return cache.dimOfV() * elementBytes(cache.dtype); }
+
+std::vector<Field> tableFields(const TensorSpec &tensor) {
+  if (tensor.kind == TensorKind::Tensor)
+    return {Field::Pointer};
+  std::vector<Field> fields = {Field::KPointer, Field::VPointer, Field::StrideHead, Field::StrideToken,
+                               Field::Capacity};
+  if (tensor.hasBlocks())
+    fields.insert(fields.end(), {Field::StrideBlock, Field::Blocks});
+  if (tensor.dimOfV() != tensor.dim)
+    fields.insert(fields.end(), {Field::VStrideHead, Field::VStrideToken, Field::VStrideBlock});
+  return fields;
 }
 
 std::optional<Target> parseTarget(std::string_view text) {
@@ -121,6 +139,14 @@ static Json tensorJson(const TensorSpec &tensor) {
   if (cache) {
     json["heads"] = tensor.heads;
     json["dim"] = tensor.dim;
+    if (tensor.dimOfV() != tensor.dim)
+      json["v_dim"] = tensor.vDim;
+    if (tensor.requests > 1)
+      json["requests"] = tensor.requests;
+    if (tensor.page)
+      json["page"] = tensor.page;
+    if (tensor.pages)
+      json["pages"] = tensor.pages;
   } else {
     json["shape"] = tensor.shape;
   }
@@ -191,8 +217,16 @@ static Json graphJson(const GraphSpec &graph) {
   return json;
 }
 
+/// Whether an older runtime would take a cache for one of another form.
+static bool isNewCache(const TensorSpec &tensor) {
+  return tensor.kind == TensorKind::KvCache && (tensor.hasBlocks() || tensor.dimOfV() != tensor.dim);
+}
+
 /// The oldest schema that says all of a manifest.
 static int64_t needsSchema(const Manifest &manifest) {
+  for (const GraphSpec &graph : manifest.graphs)
+    if (std::any_of(graph.tensors.begin(), graph.tensors.end(), isNewCache))
+      return 3;
   for (const GraphSpec &graph : manifest.graphs)
     for (const VariantSpec &variant : graph.variants)
       for (const KernelSpec &kernel : variant.kernels)

@@ -14,14 +14,27 @@
 
 namespace cfc::runtime {
 
-/// The newest schema that this runtime reads. 2: kernels may be cooperative, which an older runtime would not
-/// know; bundles without such kernels are written as 1.
-inline constexpr int64_t kSchema = 2;
+/// The newest schema that this runtime reads. 2: kernels may be cooperative; 3: caches may serve several
+/// requests, have pages, or another dim of V. An older runtime would not know; bundles without any of it are
+/// written as 1.
+inline constexpr int64_t kSchema = 3;
 
 enum class TensorKind { Tensor, KvCache };
 enum class Role { Input, Weight, InOut, Output };
 enum class Layout { Native, Packed };
-enum class Field { Pointer, KPointer, VPointer, StrideHead, StrideToken, Capacity };
+enum class Field {
+  Pointer,
+  KPointer,
+  VPointer,
+  StrideHead,
+  StrideToken,
+  Capacity,
+  StrideBlock,
+  Blocks,
+  VStrideHead,
+  VStrideToken,
+  VStrideBlock
+};
 
 struct TensorSpec {
   std::string name;
@@ -30,6 +43,10 @@ struct TensorSpec {
   cfc_dtype dtype = CFC_F16;
   std::vector<int64_t> shape;   ///< of a tensor
   int64_t heads = 0, dim = 0;   ///< of a cache
+  int64_t vDim = 0;             ///< of a cache: of V; 0: as of K
+  int64_t requests = 1;         ///< of a cache: that it serves
+  int64_t page = 0;             ///< of a cache: tokens of a page; 0: no pages
+  int64_t pages = 0;            ///< of a cache with pages: of a request at most; 0: not known
   std::optional<int64_t> bound; ///< of lengths: the largest value (tokens)
   uint64_t align = 1;           ///< bytes
   Layout layout = Layout::Native;
@@ -37,6 +54,9 @@ struct TensorSpec {
 
   /// How a packed weight of this shape lies in memory.
   PackedLayout packed() const { return {shape.at(0), shape.at(1), columnGroup}; }
+  /// Of a cache: whether it is made of blocks (requests' rows, or pages), and V's dim.
+  bool hasBlocks() const { return requests > 1 || page > 0; }
+  int64_t dimOfV() const { return vDim ? vDim : dim; }
 };
 
 struct TableEntry {
@@ -45,7 +65,7 @@ struct TableEntry {
 };
 
 /// A tensor map behind the table's entries. Dimensions are innermost first: (columns, rows) of a tensor of
-/// rank 2, (dim, token, head) of a cache's K or V.
+/// rank 2, (dim, token, head) of a cache's K or V, and (dim, token, head, block) where it has blocks.
 struct MapSpec {
   size_t tensor = 0;            ///< index into GraphSpec::tensors
   Field field = Field::Pointer; ///< Pointer, KPointer or VPointer
@@ -130,12 +150,15 @@ std::optional<cfc_dtype> dtypeFromName(std::string_view text);
 
 /// Bytes of one element.
 uint64_t elementBytes(cfc_dtype dtype);
-/// Bytes of a tensor (of a packed one with its padding), or of one token of one head of a cache.
+/// Bytes of a tensor (of a packed one with its padding), or of one token of one head of a cache's K.
 /// parseManifest makes sure that they fit.
 uint64_t rowOrTensorBytes(const TensorSpec &tensor);
 
+/// Bytes of one token of one head of a cache's V.
+uint64_t rowBytesOfV(const TensorSpec &cache);
+
 /// The fields of a tensor in table order.
-const std::vector<Field> &tableFields(TensorKind kind);
+std::vector<Field> tableFields(const TensorSpec &tensor);
 
 } // namespace cfc::runtime
 

@@ -150,6 +150,16 @@ TensorSpec readTensor(const Node &node) {
   if (tensor.kind == TensorKind::KvCache) {
     tensor.heads = node.at("heads").integer(1, 1 << 20);
     tensor.dim = node.at("dim").integer(1, 1 << 20);
+    if (node.has("v_dim"))
+      tensor.vDim = node.at("v_dim").integer(1, 1 << 20);
+    if (node.has("requests"))
+      tensor.requests = node.at("requests").integer(1, 1 << 20);
+    if (node.has("page"))
+      tensor.page = node.at("page").integer(1, 1 << 20);
+    if (node.has("pages"))
+      tensor.pages = node.at("pages").integer(1, INT32_MAX);
+    if (tensor.pages && !tensor.page)
+      node.at("pages").wrong("'{}' has no pages: 'page' is missing", tensor.name);
   } else {
     for (const Node &extent : node.at("shape").items(0)) {
       if (tensor.shape.size() == 16)
@@ -176,8 +186,13 @@ TableEntry readEntry(const Node &item, const GraphSpec &graph) {
                                         {"v_pointer", Field::VPointer},
                                         {"stride_head", Field::StrideHead},
                                         {"stride_token", Field::StrideToken},
-                                        {"capacity", Field::Capacity}});
-  const std::vector<Field> &fields = tableFields(tensor->kind);
+                                        {"capacity", Field::Capacity},
+                                        {"stride_block", Field::StrideBlock},
+                                        {"blocks", Field::Blocks},
+                                        {"v_stride_head", Field::VStrideHead},
+                                        {"v_stride_token", Field::VStrideToken},
+                                        {"v_stride_block", Field::VStrideBlock}});
+  std::vector<Field> fields = tableFields(*tensor);
   if (std::find(fields.begin(), fields.end(), field) == fields.end())
     item.at("field").wrong("tensor '{}' has no field '{}'", tensorName, name(field));
   return {size_t(tensor - graph.tensors.begin()), field};
@@ -197,7 +212,7 @@ std::vector<TableEntry> readTable(const Node &node, const GraphSpec &graph) {
 
 /// A box that one copy can take, of a tensor that a map can describe.
 void checkMap(const Node &node, const TensorSpec &tensor, const MapSpec &map) {
-  size_t rank = 3;
+  size_t rank = tensor.hasBlocks() ? 4 : 3;
   if (map.field == Field::Pointer)
     rank = tensor.shape.size();
   else if (map.field != Field::KPointer && map.field != Field::VPointer)

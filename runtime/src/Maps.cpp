@@ -44,23 +44,29 @@ void describeMatrix(const Check &check, const BoundTensor &tensor, MapGeometry &
   uint64_t rows = check.spec.shape[0], columns = check.spec.shape[1];
   geometry.rank = 2;
   geometry.base = tensor.data;
-  geometry.size = {columns, rows, 1};
+  geometry.size = {columns, rows, 1, 1};
   geometry.stride[1] = columns * geometry.stride[0];
   check.size(columns, "columns");
   check.size(rows, "rows");
   check.stride(geometry.stride[1], "a row");
 }
 
-/// (dim, token, head) of a cache.
-void describeCache(const Check &check, const BoundTensor &tensor, uint64_t base, MapGeometry &geometry) {
-  geometry.rank = 3;
-  geometry.base = base;
-  geometry.size = {uint64_t(check.spec.dim), tensor.capacity, uint64_t(check.spec.heads)};
-  geometry.stride[1] = tensor.strideToken;
-  geometry.stride[2] = tensor.strideHead;
-  check.size(tensor.capacity, "tokens");
-  check.stride(tensor.strideToken, "stride_token");
-  check.stride(tensor.strideHead, "stride_head");
+/// (dim, token, head), and block where there are blocks, of a cache's K or V.
+void describeCache(const Check &check, const BoundTensor &tensor, bool isV, MapGeometry &geometry) {
+  const TensorSpec &spec = check.spec;
+  uint64_t tokens = spec.page ? spec.page : tensor.capacity;
+  geometry.rank = spec.hasBlocks() ? 4 : 3;
+  geometry.base = isV ? tensor.v : tensor.k;
+  geometry.size = {uint64_t(isV ? spec.dimOfV() : spec.dim), tokens, uint64_t(spec.heads), tensor.blocks};
+  geometry.stride[1] = isV ? tensor.vStrideToken : tensor.strideToken;
+  geometry.stride[2] = isV ? tensor.vStrideHead : tensor.strideHead;
+  geometry.stride[3] = isV ? tensor.vStrideBlock : tensor.strideBlock;
+  check.size(tokens, "tokens");
+  check.size(tensor.blocks, "blocks");
+  check.stride(geometry.stride[1], isV ? "v's stride_token" : "stride_token");
+  check.stride(geometry.stride[2], isV ? "v's stride_head" : "stride_head");
+  if (spec.hasBlocks())
+    check.stride(geometry.stride[3], isV ? "v's stride_block" : "stride_block");
 }
 
 } // namespace
@@ -75,7 +81,7 @@ MapGeometry mapGeometry(const GraphSpec &graph, const MapSpec &map, const BoundT
   if (map.field == Field::Pointer)
     describeMatrix(check, tensor, geometry);
   else
-    describeCache(check, tensor, map.field == Field::KPointer ? tensor.k : tensor.v, geometry);
+    describeCache(check, tensor, map.field == Field::VPointer, geometry);
   if (geometry.base % 16 != 0)
     check.wrong("{} {:#x} is not aligned to 16 bytes, as a tensor map needs", name(map.field), geometry.base);
   return geometry;
@@ -107,7 +113,7 @@ static int dataType(cfc_dtype dtype) {
 
 void encodeMap(const MapGeometry &geometry, void *to) {
   alignas(64) CUtensorMap encoded;
-  const uint32_t steps[] = {1, 1, 1};
+  const uint32_t steps[] = {1, 1, 1, 1};
   // Elements outside are 0 without asking for it; a box's rows are 128 bytes as a rule, and so is what is
   // fetched into L2 at a time.
   CUresult result = driver().cuTensorMapEncodeTiled(

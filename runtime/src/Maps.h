@@ -15,11 +15,11 @@ namespace cfc::runtime {
 /// What a map says, dimensions innermost first.
 struct MapGeometry {
   uint64_t base = 0; ///< address of the first element; a multiple of 16
-  uint32_t rank = 2; ///< 2 or 3
+  uint32_t rank = 2; ///< 2 to 4
   cfc_dtype dtype = CFC_F16;
-  std::array<uint64_t, 3> size{};   ///< elements
-  std::array<uint64_t, 3> stride{}; ///< bytes from element to element; [0] is an element's size
-  std::array<uint32_t, 3> box{};    ///< elements
+  std::array<uint64_t, 4> size{};   ///< elements
+  std::array<uint64_t, 4> stride{}; ///< bytes from element to element; [0] is an element's size
+  std::array<uint32_t, 4> box{};    ///< elements
   uint32_t swizzle = 0;             ///< 0 or 128 bytes
 };
 

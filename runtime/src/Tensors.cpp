@@ -7,12 +7,19 @@
 #include "runtime/src/Tensors.h"
 #include "runtime/src/UserStruct.h"
 #include <algorithm>
+#include <array>
 
 namespace cfc::runtime {
 namespace {
 
 /// More than any address space holds; keeps sums of an address and an extent from overflowing.
 constexpr uint64_t kMaxExtent = uint64_t(1) << 56;
+
+/// One dimension of a cache.
+struct Extent {
+  const char *name;
+  uint64_t count, stride; ///< stride in bytes
+};
 
 /// One tensor of the caller next to what the manifest says.
 struct Check {
@@ -70,9 +77,9 @@ struct Check {
     wrong("it cannot be packed: `cfc pack` is for weights");
   }
 
-  void room(uint64_t needed, const char *what) const {
-    if (given.bytes != 0 && given.bytes < needed)
-      wrong("{} has {} bytes, {} are needed", what, given.bytes, needed);
+  void room(uint64_t bytes, uint64_t needed, const char *what) const {
+    if (bytes != 0 && bytes < needed)
+      wrong("{} has {} bytes, {} are needed", what, bytes, needed);
   }
 
   uint64_t stride(int64_t value, const char *what) const {
@@ -83,24 +90,24 @@ struct Check {
     return value;
   }
 
-  /// Bytes from an address to behind the last row of a cache; also checks that its rows do not overlap.
-  uint64_t cacheExtent(uint64_t strideHead, uint64_t strideToken, uint64_t capacity) const {
-    uint64_t row = rowOrTensorBytes(spec), heads = spec.heads;
-    auto span = [&](uint64_t count, uint64_t stride, uint64_t inner) {
-      uint64_t bytes;
-      if (__builtin_mul_overflow(count - 1, stride, &bytes) || __builtin_add_overflow(bytes, inner, &bytes) ||
-          bytes > kMaxExtent)
-        wrong("strides of {} and {} bytes with {} heads and {} tokens are too large", strideHead, strideToken,
-              heads, capacity);
-      return bytes;
-    };
-    uint64_t tokens = span(capacity, strideToken, row), allHeads = span(heads, strideHead, row);
-    bool headOutside = (capacity == 1 || strideToken >= row) && (heads == 1 || strideHead >= tokens);
-    bool tokenOutside = (heads == 1 || strideHead >= row) && (capacity == 1 || strideToken >= allHeads);
-    if (!headOutside && !tokenOutside)
-      wrong("rows of {} bytes overlap: stride_head is {}, stride_token {}, with {} heads and {} tokens", row,
-            strideHead, strideToken, heads, capacity);
-    return span(heads, strideHead, tokens);
+  /// Bytes from an address to behind the last row of a cache's K or V; also checks that its rows do not
+  /// overlap, in whatever order heads, tokens and blocks lie.
+  uint64_t cacheExtent(const char *what, uint64_t row, std::array<Extent, 3> extents) const {
+    std::sort(extents.begin(), extents.end(),
+              [](const Extent &a, const Extent &b) { return a.stride < b.stride; });
+    uint64_t bytes = row;
+    for (const Extent &extent : extents) {
+      if (extent.count == 1)
+        continue;
+      if (extent.stride < bytes)
+        wrong("{}'s rows of {} bytes overlap: {} {} bytes are {} apart", what, row, extent.name, bytes,
+              extent.stride);
+      uint64_t more;
+      if (__builtin_mul_overflow(extent.count - 1, extent.stride, &more) ||
+          __builtin_add_overflow(bytes, more, &bytes) || bytes > kMaxExtent)
+        wrong("{}'s {} {} bytes apart are too large", what, extent.name, extent.stride);
+    }
+    return bytes;
   }
 
   BoundTensor tensor() const {
@@ -110,8 +117,57 @@ struct Check {
     BoundTensor bound;
     bound.data = pointer(given.data, "data");
     bound.extent = rowOrTensorBytes(spec);
-    room(bound.extent, "its buffer");
+    room(given.bytes, bound.extent, "its buffer");
     return bound;
+  }
+
+  /// What the caller gave, or what fits a cache without gaps.
+  uint64_t strideOr(int64_t value, uint64_t dense, const char *what) const {
+    return value ? stride(value, what) : dense;
+  }
+
+  /// Blocks of the pool, and how many tokens a request may have.
+  void blocks(BoundTensor &bound) const {
+    if (given.capacity < 0 || given.blocks < 0)
+      wrong("capacity is {} tokens and blocks {}; both must be positive", given.capacity, given.blocks);
+    bound.capacity = given.capacity;
+    bound.blocks = given.blocks;
+    if (!spec.hasBlocks() && given.blocks > 1)
+      wrong("it has {} blocks, the graph serves one request without pages", given.blocks);
+    if (spec.page) {
+      if (given.blocks == 0)
+        wrong("blocks is 0; the number of pages in the pool must be given");
+      uint64_t most = uint64_t(spec.page) * spec.pages;
+      if (bound.capacity == 0)
+        bound.capacity = most;
+      if (most && bound.capacity > most)
+        wrong("capacity is {} tokens; a block table of {} pages of {} names {}", bound.capacity, spec.pages,
+              spec.page, most);
+    } else if (bound.blocks == 0) {
+      bound.blocks = spec.requests;
+    } else if (bound.blocks < uint64_t(spec.requests)) {
+      wrong("it has {} blocks, the graph serves {} requests", given.blocks, spec.requests);
+    }
+    if (bound.capacity == 0)
+      wrong("capacity is {} tokens; it must be positive", given.capacity);
+  }
+
+  /// Strides of V: given, or K's in proportion to V's dim.
+  void stridesOfV(BoundTensor &bound) const {
+    uint64_t dim = spec.dim, vDim = spec.dimOfV();
+    auto derive = [&](int64_t value, uint64_t ofK, const char *what) {
+      if (dim == vDim) {
+        if (value != 0 && uint64_t(value) != ofK)
+          wrong("{} is {} bytes, K's {}; they may differ only where the graph's dims do", what, value, ofK);
+        return ofK;
+      }
+      if (value == 0 && (ofK > kMaxExtent || ofK * vDim % dim != 0 || ofK * vDim / dim % spec.align != 0))
+        wrong("{} must be given: {} bytes of K are no whole number of rows", what, ofK);
+      return strideOr(value, ofK * vDim / dim, what);
+    };
+    bound.vStrideHead = derive(given.v_stride_head, bound.strideHead, "v_stride_head");
+    bound.vStrideToken = derive(given.v_stride_token, bound.strideToken, "v_stride_token");
+    bound.vStrideBlock = derive(given.v_stride_block, bound.strideBlock, "v_stride_block");
   }
 
   BoundTensor cache() const {
@@ -124,11 +180,25 @@ struct Check {
       wrong("k and v are the same buffer");
     bound.strideHead = stride(given.stride_head, "stride_head");
     bound.strideToken = stride(given.stride_token, "stride_token");
-    if (given.capacity <= 0)
-      wrong("capacity is {} tokens; it must be positive", given.capacity);
-    bound.capacity = given.capacity;
-    bound.extent = cacheExtent(bound.strideHead, bound.strideToken, bound.capacity);
-    room(bound.extent, "each of k and v");
+    blocks(bound);
+    uint64_t heads = spec.heads, tokens = spec.page ? spec.page : bound.capacity;
+    uint64_t byHeads, byTokens; // what a block takes, whichever of the two is outside
+    if (__builtin_mul_overflow(heads, bound.strideHead, &byHeads) ||
+        __builtin_mul_overflow(tokens, bound.strideToken, &byTokens))
+      byHeads = byTokens = kMaxExtent; // cacheExtent refuses it
+    bound.strideBlock = strideOr(given.stride_block, std::max(byHeads, byTokens), "stride_block");
+    stridesOfV(bound);
+    bound.extent = cacheExtent("k", rowOrTensorBytes(spec),
+                               {Extent{"heads of", heads, bound.strideHead},
+                                Extent{"tokens of", tokens, bound.strideToken},
+                                Extent{"blocks of", bound.blocks, bound.strideBlock}});
+    bound.vExtent = cacheExtent("v", rowBytesOfV(spec),
+                                {Extent{"heads of", heads, bound.vStrideHead},
+                                 Extent{"tokens of", tokens, bound.vStrideToken},
+                                 Extent{"blocks of", bound.blocks, bound.vStrideBlock}});
+    bool alike = spec.dimOfV() == spec.dim;
+    room(given.bytes, bound.extent, alike ? "each of k and v" : "k");
+    room(given.v_bytes || !alike ? given.v_bytes : given.bytes, bound.vExtent, "v");
     return bound;
   }
 };
@@ -148,7 +218,7 @@ void checkComplete(const GraphSpec &graph, const std::vector<std::optional<Bound
 /// Address ranges of a tensor.
 std::vector<std::pair<uint64_t, uint64_t>> ranges(const TensorSpec &spec, const BoundTensor &tensor) {
   if (spec.kind == TensorKind::KvCache)
-    return {{tensor.k, tensor.k + tensor.extent}, {tensor.v, tensor.v + tensor.extent}};
+    return {{tensor.k, tensor.k + tensor.extent}, {tensor.v, tensor.v + tensor.vExtent}};
   return {{tensor.data, tensor.data + tensor.extent}};
 }
 
@@ -166,6 +236,16 @@ uint64_t fieldValue(const BoundTensor &tensor, Field field) {
     return tensor.strideToken;
   case Field::Capacity:
     return tensor.capacity;
+  case Field::StrideBlock:
+    return tensor.strideBlock;
+  case Field::Blocks:
+    return tensor.blocks;
+  case Field::VStrideHead:
+    return tensor.vStrideHead;
+  case Field::VStrideToken:
+    return tensor.vStrideToken;
+  case Field::VStrideBlock:
+    return tensor.vStrideBlock;
   }
   return 0;
 }

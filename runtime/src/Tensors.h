@@ -19,10 +19,12 @@ inline constexpr size_t kMapBytes = 128;
 
 /// Values of one tensor that passed its checks.
 struct BoundTensor {
-  uint64_t data = 0; ///< of a tensor
-  uint64_t k = 0, v = 0, strideHead = 0, strideToken = 0, capacity = 0;
-  uint64_t extent =
-      0; ///< bytes from the first to behind the last that is used, of data or of each of k and v
+  uint64_t data = 0;                                                    ///< of a tensor
+  uint64_t k = 0, v = 0, strideHead = 0, strideToken = 0, capacity = 0; ///< of a cache
+  uint64_t strideBlock = 0, blocks = 1; ///< of a cache: requests' rows, or pages
+  uint64_t vStrideHead = 0, vStrideToken = 0, vStrideBlock = 0;
+  uint64_t extent = 0;  ///< bytes from the first to behind the last that is used, of data or k
+  uint64_t vExtent = 0; ///< the same of v
 };
 
 /// Index of the graph's tensor that the caller calls `name`, in item `position` of an array. Fails with the

@@ -1,54 +1,65 @@
-// softmax(scale q K^T) V by head over the cached tokens and the appended one, in three kernels: scores, their
-// softmax, and its sum of V.
+// softmax(scale q K^T) V by request and head over the cached tokens and the appended one, in three kernels:
+// scores, their softmax, and its sum of V.
 #include "element.h"
 #include "reference.h"
 using cfc_reference::Attention;
+using cfc_reference::CacheRows;
 
-/// Tokens that are attended: the first `cached` of the cache, and the appended one behind them.
+/// Tokens that a request attends: the first `cached` of the cache, and the appended one behind them.
 struct Tokens {
   long long cached, all;
 };
 
-__device__ inline Tokens tokensOf(const Attention &a) {
-  long long cached = *a.length;
+__device__ inline Tokens tokensOf(const Attention &a, long long row) {
+  long long cached = a.length[row];
   if (cached < 0 || cached > a.bound) {
     atomicOr(a.status, unsigned(cfc_reference::lengthOutOfBound));
     cached = cached < 0 ? 0 : a.bound;
   }
-  if (a.slot && *a.slot < 0)
+  if (a.slot && a.slot[row] < 0)
     return {0, 0}; // the request is idle
   return {cached, cached + (a.slot ? 1 : 0)};
 }
 
-/// Element `e` of a token's K or V.
-__device__ inline double cacheElement(const Attention &a, const char *cache, const void *appended,
-                                      Tokens tokens, long long head, long long token, long long e) {
-  if (token == tokens.cached)
-    return loadElement(a.cacheKind, appended, head * a.dim + e);
-  return loadElement(a.cacheKind, cache + head * a.strideHead + token * a.strideToken, e);
+/// Where a cached token's row begins.
+__device__ inline const char *cachedRow(const Attention &a, const CacheRows &rows, long long row,
+                                        long long head, long long token) {
+  const char *start = rows.base + head * rows.strideHead;
+  if (!a.pages)
+    return start + row * rows.strideBlock + token * rows.strideToken;
+  long long block = a.pages[row * a.tablePages + token / a.page];
+  if (block < 0 || block >= a.blocks) {
+    atomicOr(a.status, unsigned(cfc_reference::pageOutOfBound));
+    block = block < 0 ? 0 : a.blocks - 1;
+  }
+  return start + block * rows.strideBlock + token % a.page * rows.strideToken;
 }
 
-/// weights[head, token] = scale q K^T. One thread a query head and token.
+/// weights[row, head, token] = scale q K^T. One thread a query head and token.
 extern "C" __global__ void attention_scores(Attention a) {
-  Tokens tokens = tokensOf(a);
-  long long i = threadIndex(), head = i / (a.bound + 1), token = i % (a.bound + 1);
-  if (head >= a.queryHeads || token >= tokens.all)
+  long long i = threadIndex(), query = i / (a.bound + 1), token = i % (a.bound + 1);
+  long long row = query / a.queryHeads, kvHead = query % a.queryHeads / (a.queryHeads / a.kvHeads);
+  if (row >= a.rows)
     return;
-  long long kvHead = head / (a.queryHeads / a.kvHeads);
+  Tokens tokens = tokensOf(a, row);
+  if (token >= tokens.all)
+    return;
+  bool isNew = token == tokens.cached;
+  const void *k = isNew ? a.newK : cachedRow(a, a.k, row, kvHead, token);
+  long long first = isNew ? (row * a.kvHeads + kvHead) * a.dim : 0;
   double sum = 0;
   for (long long e = 0; e < a.dim; ++e)
-    sum += loadElement(a.q.kind, a.q.data, head * a.dim + e) *
-           cacheElement(a, a.k, a.newK, tokens, kvHead, token, e);
+    sum += loadElement(a.q.kind, a.q.data, query * a.dim + e) * loadElement(a.cacheKind, k, first + e);
   a.weights[i] = a.scale * sum;
 }
 
-/// weights[head, :] = softmax of it; lse[head] = ln(sum(exp)). One thread a query head.
+/// weights[row, head, :] = softmax of it; lse[row, head] = ln(sum(exp)). One thread a query head.
 extern "C" __global__ void attention_softmax(Attention a) {
-  Tokens tokens = tokensOf(a);
-  long long head = threadIndex();
-  if (head >= a.queryHeads)
+  long long query = threadIndex(), row = query / a.queryHeads;
+  if (row >= a.rows)
     return;
-  double *weights = a.weights + head * (a.bound + 1);
+  Tokens tokens = tokensOf(a, row);
+  double *weights = a.weights + query * (a.bound + 1);
   double most = -infinity(), sum = 0;
   for (long long token = 0; token < tokens.all; ++token)
     most = weights[token] > most || isnan(weights[token]) ? weights[token] : most;
@@ -56,18 +67,22 @@ extern "C" __global__ void attention_softmax(Attention a) {
     sum += weights[token] = exp(weights[token] - most);
   for (long long token = 0; token < tokens.all; ++token)
     weights[token] /= sum;
-  a.lse[head] = tokens.all == 0 ? -infinity() : most + log(sum);
+  a.lse[query] = tokens.all == 0 ? -infinity() : most + log(sum);
 }
 
-/// result[head, e] = weights[head, :] V[:, e]. One thread a result.
+/// result[row, head, e] = weights[row, head, :] V[:, e]. One thread a result.
 extern "C" __global__ void attention_values(Attention a) {
-  Tokens tokens = tokensOf(a);
-  long long i = threadIndex(), head = i / a.dim, e = i % a.dim;
-  if (head >= a.queryHeads)
+  long long i = threadIndex(), query = i / a.vDim, e = i % a.vDim;
+  long long row = query / a.queryHeads, kvHead = query % a.queryHeads / (a.queryHeads / a.kvHeads);
+  if (row >= a.rows)
     return;
-  long long kvHead = head / (a.queryHeads / a.kvHeads);
+  Tokens tokens = tokensOf(a, row);
   double sum = 0;
-  for (long long token = 0; token < tokens.all; ++token)
-    sum += a.weights[head * (a.bound + 1) + token] * cacheElement(a, a.v, a.newV, tokens, kvHead, token, e);
+  for (long long token = 0; token < tokens.cached; ++token)
+    sum += a.weights[query * (a.bound + 1) + token] *
+           loadElement(a.cacheKind, cachedRow(a, a.v, row, kvHead, token), e);
+  if (tokens.all > tokens.cached)
+    sum += a.weights[query * (a.bound + 1) + tokens.cached] *
+           loadElement(a.cacheKind, a.newV, (row * a.kvHeads + kvHead) * a.vDim + e);
   a.result[i] = sum;
 }

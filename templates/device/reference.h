@@ -17,7 +17,7 @@ struct Elements {
 };
 
 /// Bits of the status word.
-enum StatusBits { lengthOutOfBound = 1, slotOutOfBound = 2, positionOutOfBound = 4 };
+enum StatusBits { lengthOutOfBound = 1, slotOutOfBound = 2, positionOutOfBound = 4, pageOutOfBound = 8 };
 
 struct RmsNorm {
   Elements x, gain;
@@ -48,28 +48,36 @@ struct Rope {
 };
 
 struct KvAppend {
-  Elements k, v; ///< [width]
+  Elements k, v; ///< [rows, kWidth], [rows, vWidth]
   const long long *slot;
   void *storedK, *storedV; ///< what the cache gets, in its kind
-  long long *usedSlot;     ///< -1 where nothing is written
+  long long *usedSlot;     ///< [rows], -1 where nothing is written
   unsigned *status;
-  long long width, capacity;
+  long long rows, kWidth, vWidth, slots; ///< slots of a request, or of the pool
   int cacheKind;
 };
 
+/// K or V in a cache: base + block * strideBlock + head * strideHead + token * strideToken (bytes). A block is
+/// a request's rows, or a page.
+struct CacheRows {
+  const char *base;
+  long long strideHead, strideToken, strideBlock;
+};
+
 struct Attention {
-  Elements q; ///< [queryHeads, dim]
-  const char *k, *v;
-  long long strideHead, strideToken; ///< bytes
+  Elements q; ///< [rows, queryHeads, dim]; row r is request r's
+  CacheRows k, v;
   int cacheKind;
-  const void *newK, *newV; ///< [kvHeads, dim], what kv_append stored; null where nothing is appended
-  const long long *slot;   ///< its slot; null where nothing is appended
-  const int *length;
+  const void *newK, *newV; ///< [rows, kvHeads, dim or vDim], what kv_append stored; null where it did not
+  const long long *slot;   ///< [rows], its slots; null where nothing is appended
+  const int *length;       ///< [rows]
+  const int *pages;        ///< [rows, tablePages] where the cache has pages, else null
   unsigned *status;
-  double *weights; ///< [queryHeads, bound + 1]: scratch
-  double *result;  ///< [queryHeads, dim]
-  double *lse;     ///< [queryHeads]
-  long long queryHeads, kvHeads, dim, bound;
+  double *weights; ///< [rows, queryHeads, bound + 1]: scratch
+  double *result;  ///< [rows, queryHeads, vDim]
+  double *lse;     ///< [rows, queryHeads]
+  long long rows, queryHeads, kvHeads, dim, vDim, bound;
+  long long page, tablePages, blocks; ///< tokens of a page; pages of a request, and in the pool
   double scale;
 };
 

@@ -222,3 +222,37 @@ attn.graph @add(%x: tensor<1x64xf16>, %y: tensor<1x32xf16>) -> tensor<1x64xf16> 
   %z = attn.add %x, %y
   attn.return %z
 }
+// -----
+attn.graph @v_dim(%cache: !attn.kv_cache<heads = 2, dim = 16, v_dim = 8, f16>, %k: tensor<1x32xf16>, %slot: tensor<1xi64>) {
+  // expected-error @+1 {{%k has 32 columns; %cache holds 2 heads of 8, 16 in all}}
+  %c = attn.kv_append %cache, %k, %k at %slot
+  attn.return
+}
+// -----
+attn.graph @pages(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, page = 8, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%cache has pages of 8 tokens; name the block table that orders them: `pages %table` behind the lengths}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @pages(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %t: tensor<1x4xi32>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%cache has no pages, so a block table orders nothing; give the cache a page size, as in `page = 16`}}
+  %o = attn.attention %q, %cache, %len pages %t {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @pages(%q: tensor<2x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, page = 8, f16>, %t: tensor<1x4xi32>,
+    %len: !attn.lengths<2, capacity = 8>) -> tensor<2x64xf16> {
+  // expected-error @+1 {{%t has 1 rows; there are 2 requests}}
+  %o = attn.attention %q, %cache, %len pages %t {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @pages(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, page = 8, f16>, %t: tensor<4xi32>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{must be a block table, tensor<BxPAGESxi32>, but got 'tensor<4xi32>'}}
+  %o = attn.attention %q, %cache, %len pages %t {scale = 0.25}
+  attn.return %o
+}

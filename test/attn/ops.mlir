@@ -79,3 +79,20 @@ attn.graph @batch(%q: tensor<3x64xf16>, %k: tensor<3x16xf16>, %cache: !attn.kv_c
   %o, %lse = attn.attention %q, %c, %len {scale = 0.25}
   attn.return %o, %lse
 }
+
+// Pages, and heads of V of another size.
+// CHECK-LABEL: attn.graph @pages(
+// CHECK-SAME: %cache: !attn.kv_cache<heads = 1, dim = 16, v_dim = 24, page = 8, f16>
+// CHECK-SAME: %other: !attn.kv_cache<heads = 1, dim = 16, page = 1, bf16>
+attn.graph @pages(%q: tensor<3x64xf16>, %k: tensor<3x16xf16>, %v: tensor<3x24xf16>,
+    %cache: !attn.kv_cache<heads = 1, dim = 16, v_dim = 24, page = 8, f16>,
+    %other: !attn.kv_cache<heads = 1, dim = 16, page = 1, bf16>, %slot: tensor<3xi64>, %table: tensor<3x5xi32>,
+    %len: !attn.lengths<3, capacity = 40>) -> (tensor<3x96xf16>, tensor<3x4xf32>, tensor<3x64xf16>) {
+  // CHECK-NEXT: %c = attn.kv_append %cache, %k, %v at %slot{{$}}
+  // CHECK-NEXT: %o, %lse = attn.attention %q, %c, %len pages %table {scale = 2.500000e-01}{{$}}
+  // CHECK-NEXT: attn.attention %q, %other, %len pages %table {scale = 2.500000e-01}{{$}}
+  %c = attn.kv_append %cache, %k, %v at %slot
+  %o, %lse = attn.attention %q, %c, %len pages %table {scale = 0.25}
+  %p = attn.attention %q, %other, %len pages %table {scale = 0.25}
+  attn.return %o, %lse, %p
+}

@@ -116,6 +116,16 @@ attn.graph @cache(%c: !attn.kv_cache<heads = 1, dim = 16, f32>) {
   attn.return
 }
 // -----
+// expected-error @+1 {{a page has at least 1 token; leave `page` out for a cache without pages}}
+attn.graph @cache(%c: !attn.kv_cache<heads = 1, dim = 16, page = 0, f16>) {
+  attn.return
+}
+// -----
+// expected-error @+1 {{a page has 1 to 65536 tokens, not 70000}}
+attn.graph @cache(%c: !attn.kv_cache<heads = 1, dim = 16, page = 70000, f16>) {
+  attn.return
+}
+// -----
 // expected-error @+1 {{a capacity is from 1 to 2147483647 tokens, not 0}}
 attn.graph @lengths(%l: !attn.lengths<1, capacity = 0>) {
   attn.return

@@ -129,9 +129,9 @@ TEST_CASE("newer containers and schemas are unsupported, not garbled") {
   Failure container = failureOf(patched<uint32_t>(packed(), 8, 2));
   CHECK(container.status == CFC_UNSUPPORTED_VERSION);
   CHECK(container.exitCode() == 3);
-  Failure schema = failureWith([](Json &json) { json = Json{{"schema", 3}}; });
+  Failure schema = failureWith([](Json &json) { json = Json{{"schema", 4}}; });
   CHECK(schema.status == CFC_UNSUPPORTED_VERSION);
-  CHECK_THAT(schema.message, Contains("schema is 3"));
+  CHECK_THAT(schema.message, Contains("schema is 4"));
   CHECK(failureOf(patched<uint32_t>(packed(), 8, 0)).status == CFC_INVALID_BUNDLE);
 }
 

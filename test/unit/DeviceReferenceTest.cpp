@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "tools/lib/DeviceReference.h"
 #include "HostKernels.h"
+#include "compiler/lower/AttnToKernel.h"
 #include "tools/lib/BaselineChain.h"
 #include "tools/lib/Build.h"
 #include "tools/lib/DeviceSources.h"
@@ -24,6 +25,36 @@ struct Case {
   int64_t length, slot, position;
 };
 
+runtime::Role roleOf(const std::string &name) {
+  return name == "weight"   ? runtime::Role::Weight
+         : name == "inout"  ? runtime::Role::InOut
+         : name == "output" ? runtime::Role::Output
+                            : runtime::Role::Input;
+}
+
+/// The tensors of a graph as its program would bind them. Nothing is compiled: references take more than the
+/// compiler does.
+runtime::GraphSpec signatureOf(attn::GraphOp graph) {
+  runtime::GraphSpec signature;
+  for (const TensorInfo &info : tensorsOf(graph)) {
+    runtime::TensorSpec &spec = signature.tensors.emplace_back();
+    spec.name = info.name;
+    spec.role = roleOf(info.role);
+    spec.dtype = *runtime::dtypeFromName(elementName(attn::elementKind(info.element)));
+    spec.shape.assign(info.shape.begin(), info.shape.end());
+    if (info.kind != "kv_cache")
+      continue;
+    spec.kind = runtime::TensorKind::KvCache;
+    spec.heads = info.heads;
+    spec.dim = info.dim;
+    spec.vDim = info.vDim;
+    spec.requests = info.requests;
+    spec.page = info.page;
+    spec.pages = info.pages;
+  }
+  return signature;
+}
+
 /// A graph with inputs in the host's memory.
 class Example {
 public:
@@ -32,7 +63,7 @@ public:
   explicit Example(const std::string &name, const char *text = nullptr, Device *where = nullptr)
       : source(text ? ofText(text) : readSource(compiler, CFC_GRAPHS "/" + name + ".mlir")),
         device(where ? where : emulator.get()) {
-    for (const runtime::TensorSpec &tensor : program.graph.tensors)
+    for (const runtime::TensorSpec &tensor : signature.tensors)
       hasCache |= tensor.kind == runtime::TensorKind::KvCache;
   }
 
@@ -54,9 +85,9 @@ public:
     }
     tensors.upload(inputs);
   }
-  std::vector<cfc_tensor> bindings() { return tensors.bindings(program.graph); }
-  TensorMap outputs() { return tensors.outputs(program.graph); }
-  void poisonResults() { tensors.poisonResults(program.graph); }
+  std::vector<cfc_tensor> bindings() { return tensors.bindings(signature); }
+  TensorMap outputs() { return tensors.outputs(signature); }
+  void poisonResults() { tensors.poisonResults(signature); }
 
   attn::ReferenceResult expected() {
     auto result = attn::evaluate(graph(), referenceInputs(specs, inputs), 1);
@@ -68,8 +99,8 @@ public:
   Compiler compiler;
   Source source;
   std::unique_ptr<Device> emulator = makeEmulatorDevice();
-  Program program = makeProgram(compiler, source, {}, *emulator);
-  std::vector<InputSpec> specs = inputSpecs(*source.module, program.graph);
+  runtime::GraphSpec signature = signatureOf(graph());
+  std::vector<InputSpec> specs = inputSpecs(*source.module, signature);
   TensorMap inputs;
   Device *device;
   DeviceTensors tensors{*device};
@@ -250,6 +281,55 @@ TEST_CASE("head dimensions, types and sizes that are not round") {
     example.set(c);
     checkReference(example, kernels);
     checkChain(example, kernels, c.length, 132);
+  }
+}
+
+namespace {
+/// Five requests; `page` and `pages` are text of the cache's type and of the attention.
+std::string batchText(const std::string &page, const std::string &pages) {
+  return "attn.graph @batch(%q: tensor<5x96xf16>, %k: tensor<5x32xf16>, %v: tensor<5x48xbf16>, %slot: "
+         "tensor<5xi64>,\n"
+         "    %cache: !attn.kv_cache<heads = 2, dim = 16, v_dim = 24" +
+         page +
+         ", bf16>, %t: tensor<5x10xi32>,\n"
+         "    %len: !attn.lengths<5, capacity = 40>) -> (tensor<5x144xf16>, tensor<5x6xf32>) {\n"
+         "  %c = attn.kv_append %cache, %k, %v at %slot\n"
+         "  %o, %lse = attn.attention %q, %c, %len" +
+         pages + " {scale = 0.3}\n  attn.return %o, %lse\n}";
+}
+
+void setNumbers(Example &example, const std::string &name, const std::vector<double> &numbers) {
+  Tensor &old = example.inputs.at(name), tensor(old.type, old.shape);
+  for (size_t i = 0; i < numbers.size(); ++i)
+    tensor.set(int64_t(i), numbers[i]);
+  old = tensor;
+}
+} // namespace
+
+TEST_CASE("requests, pages and another dim of V are the same in both references") {
+  HostKernels kernels;
+  for (bool isPaged : {false, true}) {
+    INFO((isPaged ? "pages of 4" : "contiguous"));
+    Example example("batch", batchText(isPaged ? ", page = 4" : "", isPaged ? " pages %t" : "").c_str());
+    example.capacity = 30;
+    example.set({29, 29, 0});
+    Tensor slots = example.inputs.at("slot");
+    checkReference(example, kernels); // all at 29
+    setNumbers(example, "len", {29, 0, 17, 5, 8});
+    setNumbers(example, "slot", {slots.get(0), slots.get(1), -1, slots.get(3), 100000});
+    example.tensors.upload(example.inputs);
+    checkReference(example, kernels);
+    CHECK(example.expected().status == attn::SlotOutOfBound);
+    if (!isPaged)
+      continue;
+    Tensor &table = example.inputs.at("t");
+    std::vector<double> entries;
+    for (int64_t i = 0; i < table.elements(); ++i)
+      entries.push_back(i == 2 ? -9 : i == 31 ? 1e6 : table.get(i));
+    setNumbers(example, "t", entries);
+    example.tensors.upload(example.inputs);
+    checkReference(example, kernels);
+    CHECK(example.expected().status == (attn::SlotOutOfBound | attn::PageOutOfBound));
   }
 }
 

@@ -73,11 +73,17 @@ void KernelRun::allocate() {
       b.data = add(t.name, runtime::rowOrTensorBytes(t) / runtime::elementBytes(t.dtype), t.dtype);
       continue;
     }
-    b.k = add(t.name + ".k", t.heads * capacity * t.dim, t.dtype);
-    b.v = add(t.name + ".v", t.heads * capacity * t.dim, t.dtype);
+    int64_t tokens = t.page ? t.page : capacity;
+    b.blocks = t.page ? pool : t.requests;
+    b.k = add(t.name + ".k", b.blocks * t.heads * tokens * t.dim, t.dtype);
+    b.v = add(t.name + ".v", b.blocks * t.heads * tokens * t.dimOfV(), t.dtype);
     b.capacity = capacity;
     b.strideToken = runtime::rowOrTensorBytes(t);
-    b.strideHead = b.strideToken * capacity;
+    b.strideHead = b.strideToken * tokens;
+    b.strideBlock = b.strideHead * t.heads;
+    b.vStrideToken = runtime::rowBytesOfV(t);
+    b.vStrideHead = b.vStrideToken * tokens;
+    b.vStrideBlock = b.vStrideHead * t.heads;
   }
   std::vector<char> image = runtime::tableImage(graph, bound, emu::writeTensorMap);
   std::memcpy(table, image.data(), image.size());

@@ -254,6 +254,69 @@ TEST_CASE("query heads read the KV head of their group, by both strides") {
   CHECK(e.result() == Numbers(4, 0.0));
 }
 
+TEST_CASE("requests have rows of their own, and idle ones see none") {
+  Example e(
+      "attn.graph @g(%q: tensor<3x1xf16>, %k: tensor<3x1xf16>, %v: tensor<3x2xf16>, %slot: tensor<3xi64>,\n"
+      "    %cache: !attn.kv_cache<heads = 1, dim = 1, v_dim = 2, f16>,\n"
+      "    %len: !attn.lengths<3, capacity = 2>) -> (tensor<3x2xf16>, tensor<3x1xf32>) {\n"
+      "  %c = attn.kv_append %cache, %k, %v at %slot\n"
+      "  %o, %lse = attn.attention %q, %c, %len {scale = 1}\n  attn.return %o, %lse\n}");
+  e.set("q", ElementKind::F16, {3, 1}, {0, 0, 0});
+  e.set("k", ElementKind::F16, {3, 1}, {0, 0, 0});
+  e.set("v", ElementKind::F16, {3, 2}, {3, 30, 7, 70, 9, 90});
+  e.set("slot", ElementKind::I64, 3, {2, -1, 0});
+  e.set("len", ElementKind::I32, 3, {2, 1, 0});
+  // K and V of 3 requests with room for 3 tokens each.
+  e.inputs.caches["cache"] = {e.elements(ElementKind::F16, {0, 0, NAN, NAN, NAN, NAN, NAN, NAN, NAN}),
+                              e.elements(ElementKind::F16, {1, 10, 2, 20, NAN, NAN, NAN, NAN, NAN, NAN, NAN,
+                                                            NAN, NAN, NAN, NAN, NAN, NAN, NAN}),
+                              6,
+                              2,
+                              3,
+                              6,
+                              3,
+                              12,
+                              4,
+                              12};
+  ReferenceResult result = e.run();
+  checkNear(result.results[0], {2, 20, 0, 0, 9, 90});
+  checkNear(result.results[1], {std::log(3), -INFINITY, 0});
+  REQUIRE(result.appended.size() == 3);
+  CHECK(result.appended[0].block() == 0);
+  CHECK(result.appended[0].token() == 2);
+  CHECK(result.appended[1].slot == -1);
+  CHECK(result.appended[2].block() == 2);
+  CHECK(result.appended[2].v == Numbers{9, 90});
+}
+
+TEST_CASE("a block table orders the pages, and only those below the length") {
+  Example e("attn.graph @g(%q: tensor<2x1xf16>, %k: tensor<2x1xf16>, %slot: tensor<2xi64>,\n"
+            "    %cache: !attn.kv_cache<heads = 1, dim = 1, page = 2, f16>, %t: tensor<2x3xi32>,\n"
+            "    %len: !attn.lengths<2, capacity = 6>) -> tensor<2x1xf16> {\n"
+            "  %c = attn.kv_append %cache, %k, %k at %slot\n"
+            "  %o = attn.attention %q, %c, %len pages %t {scale = 1}\n  attn.return %o\n}");
+  e.set("q", ElementKind::F16, {2, 1}, {0, 0});
+  e.set("k", ElementKind::F16, {2, 1}, {30, 50});
+  e.set("slot", ElementKind::I64, 2, {1, 9}); // page 0, token 1; page 4, token 1
+  e.set("len", ElementKind::I32, 2, {3, 1});
+  e.set("t", ElementKind::I32, {2, 3}, {3, 0, -1, 4, 1000, -7});
+  Numbers pool = {3, NAN, NAN, NAN, NAN, NAN, 1, 2, 10, NAN};
+  const void *rows = e.elements(ElementKind::F16, pool);
+  e.inputs.caches["cache"] = {rows, rows, 4, 2, 0, 4, 5};
+  ReferenceResult result = e.run();
+  checkNear(result.results[0], {9, 30}); // (1 + 2 + 3 + 30) / 4, (10 + 50) / 2
+  CHECK(result.status == 0);
+  CHECK(result.appended[1].block() == 4);
+  CHECK(result.appended[1].token() == 1);
+  // A page outside of the pool is clamped, a slot outside of it counts as idle.
+  e.set("t", ElementKind::I32, {2, 3}, {3, -5, -1, 70, 1000, -7});
+  CHECK(e.result() == Numbers{9, 30});
+  CHECK(e.run().status == PageOutOfBound);
+  e.set("slot", ElementKind::I64, 2, {10, 9});
+  CHECK(e.result() == Numbers{0, 30});
+  CHECK(e.run().status == (PageOutOfBound | SlotOutOfBound));
+}
+
 TEST_CASE("logits far from 0 neither overflow nor vanish") {
   for (double logit : {-2900.0, 2900.0}) {
     AttentionExample e;

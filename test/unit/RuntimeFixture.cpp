@@ -39,7 +39,7 @@ Manifest smallManifest() {
   graph.tensors.back().bound = 128;
   graph.tensors.push_back(tensor("result0", Role::Output, CFC_F16, {1, 64}, 16));
   for (size_t i = 0; i < graph.tensors.size(); ++i)
-    for (Field field : tableFields(graph.tensors[i].kind))
+    for (Field field : tableFields(graph.tensors[i]))
       graph.table.push_back({i, field});
   graph.maps = {{1, Field::Pointer, {64, 8}, 128},
                 {2, Field::KPointer, {16, 64, 1}, 0},

@@ -276,6 +276,78 @@ TEST_CASE("caches are checked") {
   }
 }
 
+TEST_CASE("caches of several requests, with pages, or of another dim of V are checked") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  GraphSpec &graph = manifest.graphs[0];
+  TensorSpec &spec = graph.tensors[2];
+  graph.maps.clear();
+  auto load = [&] {
+    graph.table.clear();
+    for (size_t i = 0; i < graph.tensors.size(); ++i)
+      for (Field field : tableFields(graph.tensors[i]))
+        graph.table.push_back({i, field});
+    return loadSmall(manifest);
+  };
+  Tensors tensors; // 2 heads of 16, 128 tokens of 32 bytes: 8192 bytes
+  cfc_tensor &cache = tensors["cache"];
+  SECTION("requests") {
+    spec.requests = 2;
+    BundlePtr bundle = load();
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "each of k and v has 8192 bytes, 16384 are needed");
+    cache.capacity = 64;
+    cache.stride_head = 64 * 32;
+    bindSmall(bundle, tensors); // dense: the strides of blocks follow
+    cache.stride_block = 64 * 32;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "k's rows of 32 bytes overlap");
+    cache.stride_block = 4096;
+    cache.blocks = 1;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "it has 1 blocks, the graph serves 2 requests");
+    cache.blocks = 0;
+    cache.v_stride_head = 32;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "v_stride_head is 32 bytes, K's 2048");
+  }
+  SECTION("pages") {
+    spec.page = 16;
+    spec.pages = 8;
+    BundlePtr bundle = load();
+    cache.stride_head = 16 * 32;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT,
+            "blocks is 0; the number of pages in the pool must be given");
+    cache.blocks = 8;
+    bindSmall(bundle, tensors);
+    cache.blocks = 9;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "each of k and v has 8192 bytes, 9216 are needed");
+    cache.blocks = 8;
+    cache.capacity = 129;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT,
+            "capacity is 129 tokens; a block table of 8 pages of 16 names 128");
+    cache.capacity = 0;
+    bindSmall(bundle, tensors);
+  }
+  SECTION("another dim of V") {
+    spec.vDim = 8;
+    BundlePtr bundle = load();
+    bindSmall(bundle, tensors); // K's strides in proportion
+    cache.v_bytes = 4000;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "v has 4000 bytes, 4096 are needed");
+    cache.v_bytes = 4096;
+    cache.v_stride_token = 32;
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "v's rows of 16 bytes overlap");
+    spec.vDim = 12;
+    spec.align = 8;
+    cache.v_stride_token = 0;
+    cache.stride_head = 4097 * 8;
+    cache.bytes = cache.v_bytes = 0;
+    refused(load(), tensors, CFC_INVALID_ARGUMENT, "v_stride_head must be given: 32776 bytes of K");
+  }
+  SECTION("blocks where the graph has none") {
+    cache.blocks = 3;
+    refused(load(), tensors, CFC_INVALID_ARGUMENT,
+            "it has 3 blocks, the graph serves one request without pages");
+  }
+}
+
 TEST_CASE("what no tensor map can say is refused") {
   FakeDriver fake;
   Manifest manifest = smallManifest();

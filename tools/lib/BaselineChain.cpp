@@ -173,9 +173,9 @@ void BaselineChain::addRopeAppend(attn::RopeOp rope, attn::KvAppendOp append) {
     }
     if (append) {
       attn::KvCacheType type = append.getCache().getType();
-      a.stored[0] = {b.values(append.getV()), static_cast<char *>(cache->v), int(type.getWidth())};
+      a.stored[0] = {b.values(append.getV()), static_cast<char *>(cache->v), int(type.getKWidth())};
       if (!rope)
-        a.stored[1] = {b.values(append.getK()), static_cast<char *>(cache->k), int(type.getWidth())};
+        a.stored[1] = {b.values(append.getK()), static_cast<char *>(cache->k), int(type.getKWidth())};
       a.slot = static_cast<const long long *>(b.tensor(append.getSlot()).data);
       a.capacity = cache->capacity;
       a.strideHead = cache->stride_head;
@@ -190,7 +190,7 @@ void BaselineChain::addRopeAppend(attn::RopeOp rope, attn::KvAppendOp append) {
     for (Value value : rope.getValues())
       threads += columnsOf(value) / 2;
   if (append)
-    threads += append.getCache().getType().getWidth() * (rope ? 1 : 2);
+    threads += append.getCache().getType().getKWidth() * (rope ? 1 : 2);
   int tableKind = rope ? kindOf(rope.getTable()) : int(ElementKind::F32);
   addStep<fast::RopeAppend>({"fast_rope_append.cu", "fast_rope_append", {constant("TABLE", tableKind)}},
                             threadsFor(threads), fill);
@@ -201,6 +201,8 @@ static int headsPerBlock(int64_t group) { return group % 4 == 0 ? 4 : group % 2 
 
 void BaselineChain::add(attn::AttentionOp op) {
   attn::KvCacheType type = op.getCache().getType();
+  if (type.isPaged() || type.getVDim() != type.getDim())
+    cannotRun("", "the baseline's attention takes caches without pages whose K and V have the same dim");
   int dim = int(type.getDim()), heads = int(op.getQueryHeads()), group = headsPerBlock(op.getGroup());
   if (dim % 8 != 0 || dim > 256)
     cannotRun("", "the baseline's attention takes head dimensions that are multiples of 8 up to 256, not {}",

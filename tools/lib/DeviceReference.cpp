@@ -138,18 +138,36 @@ static std::string storedName(attn::KvAppendOp op, const char *what) {
 void DeviceReference::run(attn::KvAppendOp op) {
   attn::KvCacheType type = op.getCache().getType();
   ElementKind kind = attn::elementKind(type.getElementType());
+  int64_t size = int64_t(elementSize(kind));
+  const cfc_tensor &cache = cacheOf(op.getCache());
   ref::KvAppend a = {};
   a.k = read(op.getK());
   a.v = read(op.getV());
   a.slot = static_cast<const long long *>(argument(op.getSlot()).data);
-  a.width = type.getWidth();
-  a.storedK = buffer(storedName(op, "k"), a.width * int64_t(elementSize(kind)));
-  a.storedV = buffer(storedName(op, "v"), a.width * int64_t(elementSize(kind)));
-  a.usedSlot = static_cast<long long *>(buffer(storedName(op, "slot"), sizeof(long long)));
+  a.rows = rowsOf(op.getK());
+  a.kWidth = type.getKWidth();
+  a.vWidth = type.getVWidth();
+  a.storedK = buffer(storedName(op, "k"), a.rows * a.kWidth * size);
+  a.storedV = buffer(storedName(op, "v"), a.rows * a.vWidth * size);
+  a.usedSlot = static_cast<long long *>(buffer(storedName(op, "slot"), a.rows * int64_t(sizeof(long long))));
   a.status = status;
-  a.capacity = cacheOf(op.getCache()).capacity;
+  a.slots = type.isPaged() ? cache.blocks * type.getPage() : cache.capacity;
   a.cacheKind = int(kind);
-  launch("kv_append", "kv_append", a.width, a);
+  launch("kv_append", "kv_append", a.rows * std::max(a.kWidth, a.vWidth), a);
+}
+
+/// K and V of a cache that is bound. Its strides are all given: whoever binds for a reference leaves none to
+/// be derived.
+static std::pair<ref::CacheRows, ref::CacheRows> rowsOfCache(attn::KvCacheType type,
+                                                             const cfc_tensor &cache) {
+  auto rows = [](void *base, int64_t head, int64_t token, int64_t block) {
+    return ref::CacheRows{static_cast<const char *>(base), head, token, block};
+  };
+  ref::CacheRows k = rows(cache.k, cache.stride_head, cache.stride_token, cache.stride_block), v = k;
+  v.base = static_cast<const char *>(cache.v);
+  if (type.getVDim() != type.getDim())
+    v = rows(cache.v, cache.v_stride_head, cache.v_stride_token, cache.v_stride_block);
+  return {k, v};
 }
 
 void DeviceReference::run(attn::AttentionOp op) {
@@ -158,34 +176,41 @@ void DeviceReference::run(attn::AttentionOp op) {
   const cfc_tensor &cache = cacheOf(op.getCache());
   ref::Attention a = {};
   a.q = read(op.getQ());
-  a.k = static_cast<const char *>(cache.k);
-  a.v = static_cast<const char *>(cache.v);
-  a.strideHead = cache.stride_head;
-  a.strideToken = cache.stride_token;
+  std::tie(a.k, a.v) = rowsOfCache(type, cache);
   a.cacheKind = int(kind);
+  a.rows = rowsOf(op.getQ());
   if (attn::KvAppendOp append = op.getAppend()) {
-    int64_t bytes = type.getWidth() * int64_t(elementSize(kind));
-    a.newK = buffer(storedName(append, "k"), bytes);
-    a.newV = buffer(storedName(append, "v"), bytes);
-    a.slot = static_cast<const long long *>(buffer(storedName(append, "slot"), sizeof(long long)));
+    int64_t size = int64_t(elementSize(kind));
+    a.newK = buffer(storedName(append, "k"), a.rows * type.getKWidth() * size);
+    a.newV = buffer(storedName(append, "v"), a.rows * type.getVWidth() * size);
+    a.slot = static_cast<const long long *>(
+        buffer(storedName(append, "slot"), a.rows * int64_t(sizeof(long long))));
   }
   a.length = static_cast<const int *>(argument(op.getLen()).data);
+  int64_t capacity = cache.capacity;
+  if (Value pages = op.getPages()) {
+    a.pages = static_cast<const int *>(argument(pages).data);
+    a.page = type.getPage();
+    a.tablePages = columnsOf(pages);
+    a.blocks = cache.blocks;
+    capacity = a.page * a.tablePages;
+  }
   a.status = status;
   a.queryHeads = op.getQueryHeads();
   a.kvHeads = type.getHeads();
   a.dim = type.getDim();
-  a.bound = std::min(op.getLen().getType().getCapacity(), cache.capacity);
+  a.vDim = type.getVDim();
+  a.bound = std::min(op.getLen().getType().getCapacity(), capacity);
   a.scale = op.getScale().convertToDouble();
   a.result = define(op.getResult());
-  int64_t scores = a.queryHeads * (a.bound + 1);
+  int64_t queries = a.rows * a.queryHeads, scores = queries * (a.bound + 1);
   std::string name = fmt::format("value {}", values.size());
   a.weights = static_cast<double *>(buffer("weights for " + name, scores * int64_t(sizeof(double))));
-  a.lse = op.getLse()
-              ? define(op.getLse())
-              : static_cast<double *>(buffer("lse for " + name, a.queryHeads * int64_t(sizeof(double))));
+  a.lse = op.getLse() ? define(op.getLse())
+                      : static_cast<double *>(buffer("lse for " + name, queries * int64_t(sizeof(double))));
   launch("attention", "attention_scores", scores, a);
-  launch("attention", "attention_softmax", a.queryHeads, a);
-  launch("attention", "attention_values", a.queryHeads * a.dim, a);
+  launch("attention", "attention_softmax", queries, a);
+  launch("attention", "attention_values", queries * a.vDim, a);
 }
 
 void DeviceReference::run(attn::AddOp op) {
@@ -201,23 +226,34 @@ void DeviceReference::run(attn::AddOp op) {
 // Graph
 //===----------------------------------------------------------------------===//
 
-attn::AppendedRow DeviceReference::appendedRow(attn::KvAppendOp op) {
+void DeviceReference::getAppended(attn::KvAppendOp op, attn::ReferenceResult &result) {
   attn::KvCacheType type = op.getCache().getType();
-  size_t bytes = size_t(type.getWidth()) * elementSize(attn::elementKind(type.getElementType()));
-  attn::AppendedRow row;
-  row.op = op;
-  row.cache = attn::getValueName(op.getCache());
-  auto get = [&](const char *what, void *to, size_t size) {
-    device.download(to, reinterpret_cast<uintptr_t>(buffer(storedName(op, what), int64_t(size))), size);
+  size_t rows = size_t(rowsOf(op.getK())), size = elementSize(attn::elementKind(type.getElementType()));
+  size_t kBytes = size_t(type.getKWidth()) * size, vBytes = size_t(type.getVWidth()) * size;
+  auto get = [&](const char *what, size_t bytes) {
+    std::vector<uint8_t> data(bytes);
+    device.download(data.data(), reinterpret_cast<uintptr_t>(buffer(storedName(op, what), int64_t(bytes))),
+                    bytes);
+    return data;
   };
-  get("slot", &row.slot, sizeof row.slot);
-  row.kBytes.resize(bytes);
-  row.vBytes.resize(bytes);
-  get("k", row.kBytes.data(), bytes);
-  get("v", row.vBytes.data(), bytes);
-  row.k = toHost(op.getK());
-  row.v = toHost(op.getV());
-  return row;
+  std::vector<uint8_t> slots = get("slot", rows * sizeof(int64_t));
+  std::vector<uint8_t> storedK = get("k", rows * kBytes), storedV = get("v", rows * vBytes);
+  std::vector<double> k = toHost(op.getK()), v = toHost(op.getV());
+  auto slice = [](const auto &all, size_t row, size_t width) {
+    return std::decay_t<decltype(all)>(all.begin() + int64_t(row * width),
+                                       all.begin() + int64_t((row + 1) * width));
+  };
+  for (size_t row = 0; row < rows; ++row) {
+    attn::AppendedRow &one = result.appended.emplace_back();
+    one.op = op;
+    one.row = int64_t(row);
+    one.cache = attn::getValueName(op.getCache());
+    one.slot = loadAs<int64_t>(slots.data() + row * sizeof(int64_t));
+    one.kBytes = slice(storedK, row, kBytes);
+    one.vBytes = slice(storedV, row, vBytes);
+    one.k = slice(k, row, size_t(type.getKWidth()));
+    one.v = slice(v, row, size_t(type.getVWidth()));
+  }
 }
 
 attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &tensors) {
@@ -239,7 +275,7 @@ attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &t
   kernels.wait(nullptr);
   for (Operation &op : graph.getBody().front()) {
     if (auto append = dyn_cast<attn::KvAppendOp>(op))
-      result.appended.push_back(appendedRow(append));
+      getAppended(append, result);
     else if (!isa<attn::RopeTableOp>(op))
       for (Value value : op.getResults())
         result.values[value] = toHost(value);

@@ -42,7 +42,7 @@ private:
   const cfc_tensor &cacheOf(mlir::Value cache);
   cfc_reference::Elements read(mlir::Value value);
   std::vector<double> toHost(mlir::Value value);
-  attn::AppendedRow appendedRow(attn::KvAppendOp op);
+  void getAppended(attn::KvAppendOp op, attn::ReferenceResult &result);
 
   Device &device;
   DeviceKernels &kernels;

@@ -40,12 +40,28 @@ static std::string dtypeConstant(cfc_dtype type) {
   return "CFC_" + text;
 }
 
+/// The numbers that a caller gives for a cache: fields of cfc_tensor.
+static std::vector<std::string> numbersOf(const TensorSpec &cache) {
+  std::vector<std::string> fields = {"stride_head", "stride_token", "capacity"};
+  if (cache.hasBlocks())
+    fields.insert(fields.end(), {"stride_block", "blocks"});
+  if (cache.dimOfV() != cache.dim)
+    fields.insert(fields.end(), {"v_stride_head", "v_stride_token", "v_stride_block"});
+  return fields;
+}
+
 /// The member of the struct of buffers.
 static std::string member(const TensorSpec &tensor, const std::string &name) {
-  if (tensor.kind == TensorKind::KvCache)
-    return fmt::format("  /* {} cache: {} heads of {}; strides in bytes, capacity in tokens */\n"
-                       "  struct {{ void *k, *v; int64_t stride_head, stride_token, capacity; }} {};\n",
-                       runtime::name(tensor.dtype), tensor.heads, tensor.dim, name);
+  if (tensor.kind == TensorKind::KvCache) {
+    std::string blocks = tensor.page           ? fmt::format(", pages of {} tokens", tensor.page)
+                         : tensor.requests > 1 ? fmt::format(", {} requests", tensor.requests)
+                                               : "";
+    return fmt::format("  /* {} cache: {} heads of {}{}{}; strides in bytes, capacity in tokens */\n"
+                       "  struct {{ void *k, *v; int64_t {}; }} {};\n",
+                       runtime::name(tensor.dtype), tensor.heads, tensor.dim,
+                       tensor.dimOfV() == tensor.dim ? "" : fmt::format(", of V {}", tensor.dimOfV()), blocks,
+                       fmt::join(numbersOf(tensor), ", "), name);
+  }
   return fmt::format("  void *{}; /* {} [{}], {}{} */\n", name, runtime::name(tensor.dtype),
                      fmt::join(tensor.shape, ", "), runtime::name(tensor.role),
                      tensor.layout == runtime::Layout::Packed ? ", packed" : "");
@@ -57,7 +73,9 @@ static std::string assignment(const TensorSpec &tensor, const std::string &name,
                                  "  tensors[{}].dtype = {};\n",
                                  index, index, quoted(tensor.name), index, dtypeConstant(tensor.dtype));
   if (tensor.kind == TensorKind::KvCache) {
-    for (const char *field : {"k", "v", "stride_head", "stride_token", "capacity"})
+    std::vector<std::string> fields = numbersOf(tensor);
+    fields.insert(fields.begin(), {"k", "v"});
+    for (const std::string &field : fields)
       text += fmt::format("  tensors[{}].{} = buffers->{}.{};\n", index, field, name, field);
     return text;
   }

@@ -8,6 +8,8 @@
 #include <charconv>
 #include <cmath>
 #include <memory>
+#include <numeric>
+#include <random>
 
 using namespace cfc;
 
@@ -63,13 +65,80 @@ static InputArgument parseArgument(const std::string &text) {
   return argument;
 }
 
+std::vector<int64_t> InputSpec::cacheShape(bool isV, int64_t blocks, int64_t tokens) const {
+  std::vector<int64_t> shape = {heads, tokens, isV && vDim ? vDim : dim};
+  if (hasBlocks())
+    shape.insert(shape.begin(), blocks);
+  return shape;
+}
+
+CacheLayout::CacheLayout(const InputSpec &spec, const Tensor &tensor) {
+  size_t first = spec.hasBlocks() ? 1 : 0;
+  blocks = first ? tensor.shape.at(0) : 1;
+  tokens = tensor.shape.at(first + 1);
+  strideToken = row = tensor.shape.at(first + 2) * int64_t(sizeOf(tensor.type));
+  strideHead = tokens * strideToken;
+  strideBlock = tensor.shape.at(first) * strideHead;
+}
+
+/// Entries of a request that lead into the pool.
+static int64_t usedPages(const InputSpec &spec, const RandomOptions &random) {
+  return std::min((random.capacity + spec.page - 1) / spec.page, std::max<int64_t>(spec.pages, 1));
+}
+
+/// Pages that random data puts into a pool: for all requests, and some that nobody uses.
+static int64_t poolPages(const InputSpec &cache, const RandomOptions &random) {
+  return cache.requests * usedPages(cache, random) + 3;
+}
+
+/// The pages of a pool in random order: what a block table's rows take, one request after another.
+static std::vector<int64_t> shuffledPages(int64_t count, uint64_t seed) {
+  std::vector<int64_t> pages(static_cast<size_t>(count));
+  std::iota(pages.begin(), pages.end(), 0);
+  std::mt19937_64 engine(seed);
+  for (size_t i = pages.size(); i > 1; --i)
+    std::swap(pages[i - 1], pages[engine() % i]);
+  return pages;
+}
+
+static Tensor randomTable(const InputSpec &spec, const RandomOptions &random) {
+  Tensor table(spec.type, spec.shape);
+  std::vector<int64_t> pages = shuffledPages(poolPages(spec, random), random.seed);
+  int64_t used = usedPages(spec, random), columns = spec.shape.at(1);
+  for (int64_t i = 0; i < table.elements(); ++i) {
+    int64_t request = i / columns, column = i % columns;
+    bool isUsed = column < used;
+    table.set(i, isUsed       ? double(pages[size_t(request * used + column)])
+                 : column % 2 ? -1.0
+                              : double(INT32_MAX));
+  }
+  return table;
+}
+
+/// Slots of token `length` of each request.
+static Tensor randomSlots(const InputSpec &spec, const RandomOptions &random) {
+  Tensor slots(spec.type, spec.shape);
+  std::vector<int64_t> pages = shuffledPages(poolPages(spec, random), random.seed);
+  int64_t used = usedPages(spec, random), column = std::min(random.length / spec.page, used - 1);
+  for (int64_t i = 0; i < slots.elements(); ++i)
+    slots.set(i, double(pages[size_t(i * used + column)] * spec.page + random.length % spec.page));
+  return slots;
+}
+
 void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptions &random) {
   if (spec.isCache()) {
+    int64_t blocks = spec.page ? poolPages(spec, random) : spec.requests;
+    int64_t tokens = spec.page ? spec.page : random.capacity;
     for (const char *part : {".k", ".v"}) {
-      Tensor tensor(spec.type, {spec.heads, random.capacity, spec.dim});
+      Tensor tensor(spec.type, spec.cacheShape(part[1] == 'v', blocks, tokens));
       fillRandom(tensor, random.seed, spec.name + part, distributionFor(spec.role, tensor.shape));
       tensors.insert_or_assign(spec.name + part, std::move(tensor));
     }
+    return;
+  }
+  if (spec.page && (spec.role == DataRole::BlockTable || spec.role == DataRole::Slot)) {
+    tensors.insert_or_assign(spec.name, spec.role == DataRole::Slot ? randomSlots(spec, random)
+                                                                    : randomTable(spec, random));
     return;
   }
   Tensor tensor(spec.type, spec.shape);
@@ -80,6 +149,16 @@ void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptio
   else
     fillRandom(tensor, random.seed, spec.name, distributionFor(spec.role, spec.shape));
   tensors.insert_or_assign(spec.name, std::move(tensor));
+}
+
+/// "[4 requests, 8 heads, tokens, 128]".
+static std::string cacheShapeText(const InputSpec &spec, bool isV) {
+  int64_t dim = spec.cacheShape(isV, 1, 1).back();
+  if (spec.page)
+    return fmt::format("[pages, {} heads, {} tokens, {}]", spec.heads, spec.page, dim);
+  if (spec.hasBlocks())
+    return fmt::format("[{} requests, {} heads, tokens, {}]", spec.requests, spec.heads, dim);
+  return fmt::format("[{} heads, tokens, {}]", spec.heads, dim);
 }
 
 /// Whether every element survives the conversion.
@@ -118,11 +197,15 @@ Tensor cfc::checkedInput(Tensor tensor, const InputSpec &spec, const std::string
       tensor = std::move(*exact);
   std::vector<int64_t> shape = spec.shape;
   if (spec.isCache()) {
-    int64_t tokens = tensor.shape.size() == 3 ? tensor.shape[1] : 0;
-    shape = {spec.heads, std::max<int64_t>(tokens, 1), spec.dim};
+    bool isV = name.ends_with(".v");
+    size_t rank = spec.hasBlocks() ? 4 : 3;
+    bool fits = tensor.shape.size() == rank;
+    int64_t blocks = fits && spec.page ? tensor.shape[0] : spec.requests;
+    int64_t tokens = spec.page ? spec.page : fits ? tensor.shape[rank - 2] : 0;
+    shape = spec.cacheShape(isV, std::max<int64_t>(blocks, 1), std::max<int64_t>(tokens, 1));
     if (tensor.shape != shape)
-      badInput(where, "\"{}\" must have the shape [{} heads, tokens, {}], at least one token; it has {}",
-               name, spec.heads, spec.dim, shapeText(tensor.shape));
+      badInput(where, "\"{}\" must have the shape {}, at least one {}; it has {}", name,
+               cacheShapeText(spec, isV), spec.page ? "page" : "token", shapeText(tensor.shape));
   }
   std::string found = typeText(tensor.type, nativeShape(tensor));
   if (nativeShape(tensor) != shape)
@@ -254,9 +337,11 @@ public:
     for (const InputSpec &spec : specs)
       if (spec.isCache()) {
         const Tensor &k = tensors.at(spec.name + ".k"), &v = tensors.at(spec.name + ".v");
-        if (k.shape != v.shape)
-          badInput("", "\"{}.k\" has the shape {}, \"{}.v\" {}: both must have the same number of tokens",
-                   spec.name, shapeText(k.shape), spec.name, shapeText(v.shape));
+        CacheLayout ofK(spec, k), ofV(spec, v);
+        if (ofK.blocks != ofV.blocks || ofK.tokens != ofV.tokens)
+          badInput("", "\"{}.k\" has the shape {}, \"{}.v\" {}: both must have the same number of {}",
+                   spec.name, shapeText(k.shape), spec.name, shapeText(v.shape),
+                   spec.page ? "pages" : "tokens");
       }
     return std::move(tensors);
   }
@@ -276,7 +361,7 @@ private:
   std::string describe(const std::string &name) {
     const InputSpec &spec = *specOf[name];
     return spec.isCache()
-               ? fmt::format("[{} heads, tokens, {}] of {}", spec.heads, spec.dim, nameOf(spec.type))
+               ? fmt::format("{} of {}", cacheShapeText(spec, name.ends_with(".v")), nameOf(spec.type))
                : typeText(spec.type, spec.shape);
   }
 

@@ -4,8 +4,9 @@
 //   --input random[:SEED]           every tensor that nothing else names
 //   --weights DIR | FILE.safetensors   keys are tensor names
 //
-// A cache NAME is given as two tensors NAME.k and NAME.v of shape [heads, tokens, dim];
-// the number of tokens is its capacity.
+// A cache NAME is given as two tensors NAME.k and NAME.v. For one request their shape is [heads, tokens, dim]
+// and the number of tokens is its capacity; for several [requests, heads, tokens, dim]; with pages [pages of
+// the pool, heads, tokens of a page, dim].
 //
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -23,11 +24,38 @@ struct InputSpec {
   std::string name;
   DType type = DType::f16;
   DataRole role = DataRole::Activation;
-  std::vector<int64_t> shape;   ///< of a tensor
-  int64_t heads = 0, dim = 0;   ///< of a cache
+  std::vector<int64_t> shape; ///< of a tensor
+  int64_t heads = 0, dim = 0; ///< of a cache
+  int64_t vDim = 0;           ///< of a cache: of V; 0: as of K
+  int64_t requests = 1;       ///< of a cache, its slots and its block table
+  /// Of a cache with pages, its slots and its block table: tokens of a page (0: no pages), pages of a request
+  /// at most, and the name of the block table.
+  int64_t page = 0, pages = 0;
+  std::string table;
   std::optional<int64_t> bound; ///< largest value of a length (tokens)
   std::optional<double> base;   ///< of a rope table that the graph generates: nobody gives it
   bool isCache() const { return role == DataRole::Cache; }
+  /// Whether verify gives it another value in each case, or a launch changes it.
+  bool changesByCase() const {
+    return isCache() || role == DataRole::Length || role == DataRole::Slot || role == DataRole::Position;
+  }
+  /// Of a cache: whether its tensors have blocks (requests' rows, or pages) as their first dimension.
+  bool hasBlocks() const { return requests > 1 || page > 0; }
+  /// The shape of a cache's .k, or .v, of that many blocks of `tokens`.
+  std::vector<int64_t> cacheShape(bool isV, int64_t blocks, int64_t tokens) const;
+};
+
+/// A cache's tensor as the program sees it, dense; of .k or .v.
+struct CacheLayout {
+  int64_t blocks = 1, tokens = 0;                           ///< tokens of a block
+  int64_t row = 0;                                          ///< bytes of a token of a head
+  int64_t strideToken = 0, strideHead = 0, strideBlock = 0; ///< bytes
+
+  CacheLayout(const InputSpec &spec, const Tensor &tensor);
+  /// Byte at which a row begins.
+  int64_t at(int64_t block, int64_t head, int64_t token) const {
+    return block * strideBlock + head * strideHead + token * strideToken;
+  }
 };
 
 /// What the command line said.
@@ -62,7 +90,9 @@ Tensor readTensor(const std::string &text);
 /// Names that the options give a tensor for, each once per mention.
 std::vector<std::string> namedInputs(const InputOptions &options);
 
-/// Random data for one spec: one tensor, or NAME.k and NAME.v, added to `tensors`.
+/// Random data for one spec: one tensor, or NAME.k and NAME.v, added to `tensors`. A pool has its requests'
+/// pages in random order, and some that nobody uses; entries of a block table that nobody reads are out of
+/// the pool.
 void addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptions &random);
 
 } // namespace cfc

@@ -13,7 +13,7 @@
 namespace cfc {
 
 /// What a tensor is used for, which decides what plausible random data is.
-enum class DataRole { Activation, Weight, Bias, Gain, RopeTable, Position, Slot, Length, Cache };
+enum class DataRole { Activation, Weight, Bias, Gain, RopeTable, Position, Slot, Length, BlockTable, Cache };
 
 /// Mean and standard deviation of random data.
 ///

@@ -24,6 +24,8 @@ static DataRole roleOfUse(Value argument, Operation *op) {
   }
   if (auto append = dyn_cast<attn::KvAppendOp>(op); append && append.getSlot() == argument)
     return DataRole::Slot;
+  if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && attention.getPages() == argument)
+    return DataRole::BlockTable;
 
   if (auto norm = dyn_cast<kernel::RmsNormOp>(op); norm && norm.getGain() == argument)
     return DataRole::Gain;

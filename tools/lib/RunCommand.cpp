@@ -68,7 +68,8 @@ static std::string warnings(uint32_t status) {
   std::string text;
   for (auto [bit, what] :
        {std::pair(CFC_DEVICE_LENGTH_OUT_OF_BOUND, "length"), std::pair(CFC_DEVICE_SLOT_OUT_OF_BOUND, "slot"),
-        std::pair(CFC_DEVICE_POSITION_OUT_OF_BOUND, "position")})
+        std::pair(CFC_DEVICE_POSITION_OUT_OF_BOUND, "position"),
+        std::pair(CFC_DEVICE_PAGE_OUT_OF_BOUND, "page")})
     if (status & bit)
       text += fmt::format("warning: a {} was out of its bound; it was clamped or skipped\n", what);
   return text;

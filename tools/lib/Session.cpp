@@ -70,13 +70,21 @@ std::vector<cfc_tensor> DeviceTensors::bindings(const runtime::GraphSpec &graph,
     tensor.dtype = spec.dtype;
     if (spec.kind == runtime::TensorKind::KvCache) {
       Buffer &k = buffers.at(spec.name + ".k"), &v = buffers.at(spec.name + ".v");
-      // [heads, tokens, dim]
+      // As CacheLayout has it.
+      size_t first = spec.hasBlocks() ? 1 : 0;
+      int64_t tokens = k.shape.at(first + 1), size = int64_t(runtime::elementBytes(spec.dtype));
       tensor.k = reinterpret_cast<void *>(k.data);
       tensor.v = reinterpret_cast<void *>(v.data);
       tensor.bytes = k.bytes;
-      tensor.capacity = k.shape.at(1);
-      tensor.stride_token = spec.dim * int64_t(runtime::elementBytes(spec.dtype));
-      tensor.stride_head = tensor.capacity * tensor.stride_token;
+      tensor.v_bytes = v.bytes;
+      tensor.capacity = spec.page ? spec.page * spec.pages : tokens;
+      tensor.stride_token = spec.dim * size;
+      tensor.stride_head = tokens * tensor.stride_token;
+      tensor.stride_block = spec.heads * tensor.stride_head;
+      tensor.blocks = first ? k.shape.at(0) : 1;
+      tensor.v_stride_token = spec.dimOfV() * size;
+      tensor.v_stride_head = tokens * tensor.v_stride_token;
+      tensor.v_stride_block = spec.heads * tensor.v_stride_head;
     } else {
       runtime::TensorSpec bound = spec;
       if (nativeWeights)

@@ -152,6 +152,35 @@ std::string cfc::moduleText(ModuleOp module) {
 // What the inputs are for
 //===----------------------------------------------------------------------===//
 
+/// What slots and block tables say depends on the cache that they are for.
+static void describePages(ModuleOp module, std::vector<InputSpec> &specs) {
+  auto find = [&](Value value) {
+    std::string name = attn::getValueName(value);
+    auto it = llvm::find_if(specs, [&](const InputSpec &spec) { return spec.name == name; });
+    return it == specs.end() ? nullptr : &*it;
+  };
+  auto root = [](Value cache) {
+    while (auto append = cache.getDefiningOp<attn::KvAppendOp>())
+      cache = append.getCache();
+    return cache;
+  };
+  module.walk([&](attn::AttentionOp op) {
+    InputSpec *cache = find(root(op.getCache())), *table = op.getPages() ? find(op.getPages()) : nullptr;
+    if (cache && table)
+      cache->table = table->name;
+    std::vector<InputSpec *> users = {table};
+    if (attn::KvAppendOp append = op.getAppend())
+      users.push_back(find(append.getSlot()));
+    for (InputSpec *user : users)
+      if (user && cache) {
+        user->requests = cache->requests;
+        user->page = cache->page;
+        user->pages = cache->pages;
+        user->table = cache->table;
+      }
+  });
+}
+
 std::vector<InputSpec> cfc::inputSpecs(ModuleOp module, const runtime::GraphSpec &graph) {
   std::map<std::string, DataRole> roles = rolesOf(module);
   std::map<std::string, double> bases; // of generated tables
@@ -169,6 +198,10 @@ std::vector<InputSpec> cfc::inputSpecs(ModuleOp module, const runtime::GraphSpec
     spec.shape = tensor.shape;
     spec.heads = tensor.heads;
     spec.dim = tensor.dim;
+    spec.vDim = tensor.dimOfV();
+    spec.requests = tensor.requests;
+    spec.page = tensor.page;
+    spec.pages = tensor.pages;
     spec.bound = tensor.bound;
     if (auto base = bases.find(tensor.name); base != bases.end())
       spec.base = base->second;
@@ -179,5 +212,6 @@ std::vector<InputSpec> cfc::inputSpecs(ModuleOp module, const runtime::GraphSpec
       spec.role = role->second;
     specs.push_back(std::move(spec));
   }
+  describePages(module, specs);
   return specs;
 }

@@ -63,7 +63,7 @@ static Tap makeTap(Value value) {
   tap.row = tap.shape.back();
   if (auto attention = value.getDefiningOp<attn::AttentionOp>();
       attention && attention.getResult() == value) {
-    tap.row = attention.getCache().getType().getDim();
+    tap.row = attention.getCache().getType().getVDim();
     tap.byRow = true;
   }
   return tap;

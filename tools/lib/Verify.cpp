@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <set>
 
 using namespace cfc;
 
@@ -162,183 +163,6 @@ void Verifier::makeTapped() {
 }
 
 //===----------------------------------------------------------------------===//
-// Inputs
-//===----------------------------------------------------------------------===//
-
-/// Positions that every rope table of the graph has.
-static int64_t positionsOf(attn::GraphOp graph) {
-  int64_t positions = INT32_MAX;
-  graph.getBody().walk([&](attn::RopeOp op) {
-    positions = std::min<int64_t>(positions, op.getTable().getType().getDimSize(0));
-  });
-  return positions;
-}
-
-/// Whether the input differs from case to case, or is changed by a launch.
-static bool changes(const InputSpec &spec) {
-  return spec.isCache() || spec.role == DataRole::Length || spec.role == DataRole::Slot ||
-         spec.role == DataRole::Position;
-}
-
-/// The lengths that the command line gives, by the names of their tensors.
-static TensorMap givenLengths(const std::vector<InputSpec> &specs, const InputOptions &given, uint64_t seed) {
-  std::vector<InputSpec> found;
-  InputOptions options;
-  for (const std::string &text : given.inputs) {
-    std::vector<std::string> name = namedInputs({{text}, ""});
-    for (const InputSpec &spec : specs)
-      if (spec.role == DataRole::Length && !name.empty() && name[0] == spec.name) {
-        found.push_back(spec);
-        options.inputs.push_back(text);
-      }
-  }
-  return found.empty() ? TensorMap() : resolveInputs(found, options, {seed, 0, 0});
-}
-
-/// Tokens that the smallest cache has room for.
-int64_t Verifier::capacity() const {
-  int64_t tokens = INT64_MAX;
-  for (const InputSpec &spec : specs)
-    if (spec.isCache())
-      tokens = std::min(tokens, fixed.at(spec.name + ".k").shape[1]);
-  return tokens;
-}
-
-/// A slot that the user does not give is that of a row behind the length: there must be one, else the
-/// request would be idle, and an idle request shows nothing.
-void Verifier::requireRoom() {
-  bool hasSlot = std::any_of(specs.begin(), specs.end(), [&](const InputSpec &spec) {
-    return spec.role == DataRole::Slot && std::find(named.begin(), named.end(), spec.name) == named.end();
-  });
-  if (!hasSlot)
-    return;
-  mustAppend = true;
-  int64_t tokens = capacity();
-  if (!options.lengthsGiven && !lengthIsNamed)
-    std::erase_if(cases, [&](int64_t length) { return length >= tokens; });
-  for (int64_t length : cases)
-    if (std::clamp<int64_t>(length, 0, bound) >= tokens)
-      badInput("",
-               "the given cache has room for {} tokens: none is left for the new one behind a length of {}",
-               tokens, length);
-}
-
-void Verifier::makeInputs() {
-  specs = inputSpecs(*source.module, plain.graph);
-  std::string lengthName;
-  for (const InputSpec &spec : specs)
-    if (spec.role == DataRole::Length) {
-      bound = std::min(bound, spec.bound.value_or(INT32_MAX));
-      lengthName = spec.name;
-    }
-  for (int64_t length : options.lengths) {
-    if (length < 0 || length > bound)
-      badInput("", "--len={}: this graph's lengths go from 0 to {}", length, bound);
-    cases.push_back(length);
-  }
-  bool hasLength = !lengthName.empty();
-  if (!options.lengthsGiven)
-    std::erase_if(cases, [&](int64_t length) { return length > bound; });
-  if (!hasLength)
-    cases = {0}; // nothing depends on a length
-  named = namedInputs(options.inputs);
-  lengthIsNamed = std::find(named.begin(), named.end(), lengthName) != named.end();
-  if (lengthIsNamed && options.lengthsGiven)
-    badInput("", "--len and --input {} both give the lengths", lengthName);
-  TensorMap lengths = givenLengths(specs, options.inputs, options.seed);
-  if (lengthIsNamed)
-    cases = {int64_t(lengths.at(lengthName).get(0))};
-  int64_t longest = *std::max_element(cases.begin(), cases.end());
-  for (auto &[name, tensor] : lengths)
-    for (int64_t i = 0; i < tensor.elements(); ++i)
-      longest = std::max(longest, int64_t(tensor.get(i)));
-  InputOptions inputs = options.inputs;
-  if (std::find(inputs.inputs.begin(), inputs.inputs.end(), "random") == inputs.inputs.end())
-    inputs.inputs.push_back("random");
-  // Rows behind the largest length, so that slots can differ from lengths.
-  fixed = resolveInputs(specs, inputs, {options.seed, 0, std::clamp<int64_t>(longest, 0, bound) + 4});
-  for (auto &[name, tensor] : fixed)
-    tensor = inLayout(tensor, std::nullopt); // as the reference reads it
-  requireRoom();
-  TensorMap same;
-  for (const InputSpec &spec : specs)
-    if (!changes(spec))
-      same[spec.name] = fixed.at(spec.name);
-  unchanging.upload(same, plain.graph);
-  if (deviceReference)
-    unchanging.upload(same); // it reads native weights
-}
-
-TensorMap Verifier::caseInputs(size_t index) const {
-  TensorMap inputs = fixed;
-  int64_t length = cases[index];
-  int64_t used = std::clamp<int64_t>(length, 0, bound); // a given length may be out of bound
-  // In every other case position, slot and length differ, so that none can be taken for another.
-  int64_t shift = index % 2;
-  auto isNamed = [&](const std::string &name) {
-    return std::find(named.begin(), named.end(), name) != named.end();
-  };
-  auto set = [&](const std::string &name, int64_t value) {
-    Tensor tensor(inputs.at(name).type, inputs.at(name).shape);
-    for (int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.set(i, double(value));
-    inputs.at(name) = tensor;
-  };
-  for (const InputSpec &spec : specs) {
-    if (!spec.isCache() && isNamed(spec.name))
-      continue;
-    if (spec.role == DataRole::Length)
-      set(spec.name, length);
-    else if (spec.role == DataRole::Slot)
-      set(spec.name, std::min(used + 2 * shift, capacity() - 1));
-    else if (spec.role == DataRole::Position)
-      set(spec.name, std::min(used + 3 * shift, positionsOf(graph) - 1));
-    if (!spec.isCache())
-      continue;
-    for (const std::string &name : {spec.name + ".k", spec.name + ".v"}) {
-      // A copy, because the program appends to it. What lies behind the length must not be read: it is NaN.
-      const Tensor &source = fixed.at(name);
-      Tensor copy(source.type, source.shape);
-      std::memcpy(copy.mutableData(), source.data(), source.bytes());
-      int64_t rows = std::min(used, source.shape[1]);
-      if (!isNamed(name) && !isNamed(spec.name))
-        for (int64_t head = 0; head < source.shape[0]; ++head)
-          std::fill(copy.as<uint16_t>() + (head * source.shape[1] + rows) * source.shape[2],
-                    copy.as<uint16_t>() + (head + 1) * source.shape[1] * source.shape[2], uint16_t(0x7ffb));
-      inputs.at(name) = copy;
-    }
-  }
-  return inputs;
-}
-
-static attn::HostTensor hostTensor(const Tensor &tensor) {
-  attn::HostTensor host;
-  host.dtype = *parseElementKind(nameOf(tensor.type));
-  host.shape.assign(tensor.shape.begin(), tensor.shape.end());
-  host.data = tensor.data();
-  return host;
-}
-
-attn::ReferenceInputs cfc::referenceInputs(const std::vector<InputSpec> &specs, const TensorMap &inputs) {
-  attn::ReferenceInputs result;
-  for (const InputSpec &spec : specs) {
-    if (!spec.isCache()) {
-      result.tensors[spec.name] = hostTensor(inputs.at(spec.name));
-      continue;
-    }
-    const Tensor &k = inputs.at(spec.name + ".k"), &v = inputs.at(spec.name + ".v");
-    attn::HostCache cache;
-    cache.k = k.data();
-    cache.v = v.data();
-    cache.capacity = k.shape[1];
-    cache.strideToken = k.shape[2] * int64_t(sizeOf(k.type));
-    cache.strideHead = cache.capacity * cache.strideToken;
-    result.caches[spec.name] = cache;
-  }
-  return result;
-}
-
-//===----------------------------------------------------------------------===//
 // Checks
 //===----------------------------------------------------------------------===//
 
@@ -350,7 +174,7 @@ void Verifier::prepare(Loaded &loaded, const TensorMap &inputs) {
     if (spec.isCache())
       for (const std::string &name : {spec.name + ".k", spec.name + ".v"})
         changing[name] = inputs.at(name);
-    else if (changes(spec))
+    else if (spec.changesByCase())
       changing[spec.name] = inputs.at(spec.name);
   }
   if (!loaded.tensors)
@@ -388,27 +212,49 @@ void Verifier::checkTaps(CaseResult &result, const TensorMap &outputs, const Ref
 }
 
 /// The elements of one token of a cache, head by head.
-static Tensor rowOf(const Tensor &cache, int64_t slot) {
-  Tensor row(cache.type, {cache.shape[0], cache.shape[2]});
-  size_t bytes = size_t(cache.shape[2]) * sizeOf(cache.type);
-  for (int64_t head = 0; head < cache.shape[0]; ++head)
-    std::memcpy(row.mutableData() + size_t(head) * bytes,
-                cache.data() + size_t(head * cache.shape[1] + slot) * bytes, bytes);
+static Tensor rowOf(const InputSpec &spec, const Tensor &cache, int64_t block, int64_t token) {
+  CacheLayout layout(spec, cache);
+  Tensor row(cache.type, {spec.heads, cache.shape.back()});
+  for (int64_t head = 0; head < spec.heads; ++head)
+    std::memcpy(row.mutableData() + head * layout.row, cache.data() + layout.at(block, head, token),
+                size_t(layout.row));
   return row;
+}
+
+/// The first row of a cache that a program changed and should not have, or "". `written`: blocks and tokens.
+static std::string strayWrite(const InputSpec &spec, const Tensor &before, const Tensor &after,
+                              const std::set<std::pair<int64_t, int64_t>> &written) {
+  CacheLayout layout(spec, before);
+  for (int64_t block = 0; block < layout.blocks; ++block)
+    for (int64_t head = 0; head < spec.heads; ++head)
+      for (int64_t token = 0; token < layout.tokens; ++token) {
+        int64_t at = layout.at(block, head, token);
+        if (std::memcmp(before.data() + at, after.data() + at, size_t(layout.row)) == 0 ||
+            written.count({block, token}))
+          continue;
+        std::string where = spec.page           ? fmt::format("page {}, ", block)
+                            : spec.requests > 1 ? fmt::format("request {}, ", block)
+                                                : "";
+        return fmt::format("{}head {}, token {}", where, head, token);
+      }
+  return "";
 }
 
 /// What a program did to the caches: appended rows have the reference's values, all others are as before.
 void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
-  std::map<std::string, std::vector<int64_t>> slots; // of each cache
+  std::map<std::string, std::set<std::pair<int64_t, int64_t>>> written; // of each cache
   for (auto [index, row] : llvm::enumerate(reference.result.appended)) {
     if (row.slot < 0)
       continue;
-    slots[row.cache].push_back(row.slot);
+    written[row.cache].insert({row.block(), row.token()});
+    const InputSpec &spec =
+        *llvm::find_if(specs, [&, name = row.cache](const InputSpec &one) { return one.name == name; });
     attn::KvAppendOp append = row.op;
     for (auto [part, values] :
          {std::pair(".k", &attn::AppendedRow::k), std::pair(".v", &attn::AppendedRow::v)}) {
-      Tensor found = rowOf(outputs.at(row.cache + part), row.slot);
-      Check check = {fmt::format("{}{} row {}", row.cache, part, row.slot),
+      Tensor found = rowOf(spec, outputs.at(row.cache + part), row.block(), row.token());
+      std::string request = spec.hasBlocks() ? fmt::format(" request {}", row.row) : "";
+      Check check = {fmt::format("{}{}{} row {}", row.cache, part, request, row.slot),
                      found.shape,
                      {},
                      toleranceFor(coarsestType(append.getResult()))};
@@ -423,22 +269,11 @@ void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const Ref
   for (const InputSpec &spec : specs) {
     if (!spec.isCache())
       continue;
-    for (const std::string &name : {spec.name + ".k", spec.name + ".v"}) {
-      const Tensor &before = reference.inputs.at(name), &after = outputs.at(name);
-      size_t bytes = size_t(before.shape[2]) * sizeOf(before.type);
-      for (int64_t row = 0; row < before.shape[0] * before.shape[1]; ++row) {
-        int64_t token = row % before.shape[1];
-        auto &written = slots[spec.name];
-        if (std::find(written.begin(), written.end(), token) != written.end())
-          continue;
-        if (std::memcmp(before.data() + size_t(row) * bytes, after.data() + size_t(row) * bytes, bytes) !=
-            0) {
-          result.faults.push_back(fmt::format("{}: head {}, token {} changed; nothing should write it", name,
-                                              row / before.shape[1], token));
-          break;
-        }
-      }
-    }
+    for (const std::string &name : {spec.name + ".k", spec.name + ".v"})
+      if (std::string where =
+              strayWrite(spec, reference.inputs.at(name), outputs.at(name), written[spec.name]);
+          !where.empty())
+        result.faults.push_back(fmt::format("{}: {} changed; nothing should write it", name, where));
   }
 }
 
@@ -494,7 +329,8 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
 
 static std::string statusText(uint32_t bits) {
   std::string text;
-  for (auto [bit, name] : {std::pair(1u, "length"), std::pair(2u, "slot"), std::pair(4u, "position")})
+  for (auto [bit, name] :
+       {std::pair(1u, "length"), std::pair(2u, "slot"), std::pair(4u, "position"), std::pair(8u, "page")})
     if (bits & bit)
       text += (text.empty() ? "" : ", ") + std::string(name);
   return text.empty() ? "nothing" : text;

@@ -83,6 +83,8 @@ private:
   void requireRoom();
   int64_t capacity() const;
   TensorMap caseInputs(size_t index) const;
+  Tensor poisonedCache(const InputSpec &spec, const std::string &name, const TensorMap &inputs,
+                       const std::vector<int64_t> &used) const;
   /// A program in the device. What its launches change are tensors of its own.
   struct Loaded {
     Program *program;

@@ -92,16 +92,24 @@ void KernelLowering::loadArguments() {
     }
     auto entry = func.getArgAttrOfType<IntegerAttr>(i, kEntryAttr);
     int64_t first = kTableHeader + 8 * (entry ? entry.getInt() : next);
-    next = (first - kTableHeader) / 8 + (isa<CacheType>(arg.getType()) ? 5 : 1);
+    next = (first - kTableHeader) / 8 + numEntries(arg.getType());
     if (arg.use_empty())
       continue;
     auto pointer = [&](int64_t k) -> Value {
       return b.create<simt::LoadPtrOp>(global, b.offset(table, first + 8 * k)).getResult();
     };
     auto number = [&](int64_t k) { return b.load(b.getI64Type(), b.offset(table, first + 8 * k)); };
-    if (isa<CacheType>(arg.getType()))
-      caches[arg] = {pointer(0), pointer(1), number(2), number(3), number(4)};
-    else
+    if (auto type = dyn_cast<CacheType>(arg.getType())) {
+      CacheArgument &cache = caches[arg] = {pointer(0), pointer(1), number(2), number(3), number(4)};
+      if (type.hasBlocks())
+        cache.strideBlock = number(5), cache.blocks = number(6);
+      int64_t v = type.firstVStride();
+      if (type.hasVStrides())
+        cache.vStrideHead = number(v), cache.vStrideToken = number(v + 1), cache.vStrideBlock = number(v + 2);
+      else
+        cache.vStrideHead = cache.strideHead, cache.vStrideToken = cache.strideToken,
+        cache.vStrideBlock = cache.strideBlock;
+    } else
       memory[arg] = pointer(0);
   }
 }

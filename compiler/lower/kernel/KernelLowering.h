@@ -292,6 +292,8 @@ private:
   llvm::DenseMap<Value, Value> memory; ///< memref argument → global address
   struct CacheArgument {
     Value k, v, strideHead, strideToken, capacity; ///< addresses; bytes and tokens (i64)
+    Value strideBlock, blocks;                     ///< where there are several requests or pages, else null
+    Value vStrideHead, vStrideToken, vStrideBlock; ///< the same values as K's where V's dim is K's
   };
   llvm::DenseMap<Value, CacheArgument> caches;
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> gains; ///< of norms, by chunk of this thread

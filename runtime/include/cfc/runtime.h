@@ -44,7 +44,7 @@ extern "C" {
 typedef struct CUstream_st *CUstream;
 
 /* Version of this interface: major * 1000 + minor. A minor version only adds. */
-#define CFC_RUNTIME_VERSION 1001
+#define CFC_RUNTIME_VERSION 1002
 
 /* Status. The upper bits are the exit code that a command should end with. */
 typedef enum cfc_status {
@@ -95,7 +95,12 @@ typedef struct cfc_limits {
   uint64_t max_length; /* tokens; 0: the graph's own bound. More than that bound is an error. */
 } cfc_limits;
 
-/* One named operand or result. A tensor uses `shape` and `data`; a KV cache uses `k` to `capacity`. */
+/* One named operand or result. A tensor uses `shape` and `data`; a KV cache uses `k` to `capacity`, and
+ * `stride_block` to `v_bytes` where it serves several requests, has pages, or V has another dim than K.
+ *
+ * Row (block b, head h, token t) of K begins at k + b * stride_block + h * stride_head + t * stride_token. A
+ * block is the rows of a request, or a page of the pool: then a block table, a tensor of the graph, says
+ * which pages a request has. */
 typedef struct cfc_tensor {
   size_t size;          /* the same in all elements of an array */
   const char *name;     /* as in the graph; results are result0, result1, … */
@@ -103,14 +108,21 @@ typedef struct cfc_tensor {
   uint32_t rank;        /* extents at `shape`; 0 for a cache */
   const int64_t *shape; /* elements, without the padding of packed weights; row-major without gaps */
   void *data;           /* device pointer, aligned as the manifest says (16 where it is copied in bulk) */
-  uint64_t bytes;       /* size of the buffer (a cache: of each of k and v); 0: unknown, not checked */
+  uint64_t bytes;       /* size of the buffer (a cache: of k, and of v unless v_bytes says it); 0: unknown */
   void *k;              /* device pointer to head 0, token 0 */
   void *v;              /* likewise; same strides as k */
   int64_t stride_head;  /* bytes from a head to the next */
   int64_t stride_token; /* bytes from a token to the next; the head's dimension is contiguous */
-  int64_t capacity;     /* tokens that the buffers hold */
+  int64_t capacity;     /* tokens that a request may have; with pages 0: as many as its block table names */
   uint32_t layout;      /* cfc_layout; must be the one that the graph was compiled for. Since 1001 */
   uint32_t reserved;    /* 0 */
+  /* Since 1002. */
+  int64_t stride_block;   /* bytes from a block to the next; 0: blocks without gaps */
+  int64_t blocks;         /* requests, or pages in the pool; 0: as many as the graph serves requests */
+  int64_t v_stride_head;  /* strides of v where its dim is not k's; 0: k's in proportion to the dims */
+  int64_t v_stride_token; /* likewise */
+  int64_t v_stride_block; /* likewise */
+  uint64_t v_bytes;       /* size of v; 0: as `bytes` where the dims are the same, else unknown */
 } cfc_tensor;
 
 typedef struct cfc_bind_options {
@@ -140,6 +152,7 @@ typedef struct cfc_launch_args {
 #define CFC_DEVICE_LENGTH_OUT_OF_BOUND 1u
 #define CFC_DEVICE_SLOT_OUT_OF_BOUND 2u
 #define CFC_DEVICE_POSITION_OUT_OF_BOUND 4u
+#define CFC_DEVICE_PAGE_OUT_OF_BOUND 8u
 
 typedef struct cfc_device_status {
   size_t size;
@@ -288,9 +301,10 @@ CFC_STATIC_ASSERT(sizeof(void *) == 8 && sizeof(size_t) == 8, "cfc needs a 64-bi
 CFC_STATIC_ASSERT(sizeof(cfc_status) == 4, "cfc_status is an int");
 CFC_STATIC_ASSERT(sizeof(cfc_load_options) == 32, "layout of cfc_load_options");
 CFC_STATIC_ASSERT(sizeof(cfc_limits) == 16, "layout of cfc_limits");
-CFC_STATIC_ASSERT(sizeof(cfc_tensor) == 96, "layout of cfc_tensor");
+CFC_STATIC_ASSERT(sizeof(cfc_tensor) == 144, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(offsetof(cfc_tensor, data) == 32 && offsetof(cfc_tensor, k) == 48, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(offsetof(cfc_tensor, layout) == 88, "layout of cfc_tensor");
+CFC_STATIC_ASSERT(offsetof(cfc_tensor, stride_block) == 96, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(sizeof(cfc_bind_options) == 32, "layout of cfc_bind_options");
 CFC_STATIC_ASSERT(sizeof(cfc_launch_args) == 40, "layout of cfc_launch_args");
 CFC_STATIC_ASSERT(offsetof(cfc_launch_args, length_hint) == 24, "layout of cfc_launch_args");

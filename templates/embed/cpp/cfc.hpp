@@ -69,6 +69,16 @@ inline cfc_tensor cache(const char *name, cfc_dtype dtype, void *k, void *v, int
   return result;
 }
 
+/// A KV cache of several requests, or of a pool of pages: `blocks` blocks, strideBlock bytes apart. Capacity:
+/// tokens that a request may have. V has strides of its own only where its dim is not K's.
+inline cfc_tensor blockCache(const char *name, cfc_dtype dtype, void *k, void *v, int64_t strideBlock,
+                             int64_t strideHead, int64_t strideToken, int64_t blocks, int64_t capacity) {
+  cfc_tensor result = cache(name, dtype, k, v, strideHead, strideToken, capacity);
+  result.stride_block = strideBlock;
+  result.blocks = blocks;
+  return result;
+}
+
 /// What the host knows of a launch: it picks the bundle's best variant. Results do not depend on it.
 struct LaunchOptions {
   int64_t lengthHint = 0; ///< tokens, the longest; 0: unknown

@@ -6,7 +6,8 @@
     binding.launch(workspace)                     # on torch's current stream; may be captured in a CUDA graph
 
 A KV cache is a pair of tensors [heads, capacity, dim] whose last dimension is contiguous; use .transpose() for
-caches that keep tokens outermost. A weight that `cfc pack` has packed is Packed(buffer, shape). Errors of the runtime are raised as CfcError with its message.
+caches that keep tokens outermost. One of several requests is [requests, heads, capacity, dim], one with pages
+[pages, heads, tokens of a page, dim]. A weight that `cfc pack` has packed is Packed(buffer, shape). Errors of the runtime are raised as CfcError with its message.
 """
 import ctypes
 import dataclasses
@@ -47,7 +48,8 @@ class _Struct(ctypes.Structure):
 class _Tensor(_Struct):
     _fields_ = [("size", _U64), ("name", ctypes.c_char_p), ("dtype", _U32), ("rank", _U32), ("shape", ctypes.POINTER(_I64)),
                 ("data", _P), ("bytes", _U64), ("k", _P), ("v", _P), ("stride_head", _I64), ("stride_token", _I64),
-                ("capacity", _I64), ("layout", _U32), ("reserved", _U32)]
+                ("capacity", _I64), ("layout", _U32), ("reserved", _U32), ("stride_block", _I64), ("blocks", _I64),
+                ("v_stride_head", _I64), ("v_stride_token", _I64), ("v_stride_block", _I64), ("v_bytes", _U64)]
 
 
 class _BindOptions(_Struct):
@@ -92,19 +94,31 @@ def _stream(device):
     return _P(torch.cuda.current_stream(device).cuda_stream)
 
 
-def _describe(name, value):
+def _describe_cache(name, item, k, v, paged):
+    """Fills in a cache's pointers and strides."""
+    fits = k.dim() in (3, 4) and k.shape[:-1] == v.shape[:-1] and k.dtype == v.dtype and k.stride(-1) == v.stride(-1) == 1
+    if not fits or (k.shape == v.shape and k.stride() != v.stride()):
+        raise ValueError(f"cache '{name}': k and v must be alike, [heads, capacity, dim] or [requests or pages, heads, tokens, "
+                         "dim], dim contiguous")
+    size = k.element_size()
+    item.k, item.v, item.capacity = k.data_ptr(), v.data_ptr(), 0 if paged else k.shape[-2]
+    item.stride_head, item.stride_token = k.stride(-3) * size, k.stride(-2) * size
+    if k.shape != v.shape:
+        item.v_stride_head, item.v_stride_token = v.stride(-3) * size, v.stride(-2) * size
+    if k.dim() == 4:
+        item.blocks, item.stride_block = k.shape[0], k.stride(0) * size
+        item.v_stride_block = v.stride(0) * size if k.shape != v.shape else 0
+    return item
+
+
+def _describe(name, value, paged=()):
     """The runtime's view of a tensor or of a cache's (k, v), and the strides and pointers in it."""
     first = value[0] if isinstance(value, tuple) else value
     if first.dtype not in _DTYPES:
         raise TypeError(f"tensor '{name}': cfc has no type for {first.dtype}")
     item = _Tensor(name=name.encode(), dtype=_DTYPES[first.dtype])
     if isinstance(value, tuple):
-        k, v = value
-        if k.dim() != 3 or k.shape != v.shape or k.stride() != v.stride() or k.dtype != v.dtype or k.stride(2) != 1:
-            raise ValueError(f"cache '{name}': k and v must be alike, [heads, capacity, dim], dim contiguous")
-        item.k, item.v, item.capacity = k.data_ptr(), v.data_ptr(), k.shape[1]
-        item.stride_head, item.stride_token = (k.stride(i) * k.element_size() for i in (0, 1))
-        return item
+        return _describe_cache(name, item, *value, name in paged)
     buffer = value.buffer if isinstance(value, Packed) else value
     if not buffer.is_contiguous():
         raise ValueError(f"tensor '{name}' is not contiguous")
@@ -114,8 +128,8 @@ def _describe(name, value):
     return item
 
 
-def _array(tensors):
-    return (_Tensor * len(tensors))(*(_describe(name, value) for name, value in tensors.items()))
+def _array(tensors, paged):
+    return (_Tensor * len(tensors))(*(_describe(name, value, paged) for name, value in tensors.items()))
 
 
 class Bundle:
@@ -127,6 +141,7 @@ class Bundle:
         text = ctypes.c_char_p()
         self._lib.bundle_manifest(self._handle, ctypes.byref(text))
         self.manifest = json.loads(text.value)
+        self._paged = {t["name"] for graph in self.manifest["graphs"] for t in graph["tensors"] if "page" in t}
 
     def bind(self, tensors, graph=None, max_sms=0, plan_hash=None):
         """Binds every operand and result of `graph` (None: the only one), all on one device, by name. `plan_hash`:
@@ -182,7 +197,7 @@ class Binding:
     """The buffers of one graph on one device. Keeps its tensors alive."""
 
     def __init__(self, bundle, tensors, graph, max_sms, plan_hash):
-        self._lib, self._handle, self._tensors = bundle._lib, _P(), dict(tensors)
+        self._lib, self._handle, self._tensors, self._paged = bundle._lib, _P(), dict(tensors), bundle._paged
         devices = [(t[0] if isinstance(t, tuple) else t).device for t in tensors.values()]
         self.device = next((device for device in devices if device.type == "cuda"), None)
         if self.device is None:
@@ -190,8 +205,8 @@ class Binding:
         plan = plan_hash.encode() if plan_hash else None
         options = _BindOptions(plan_hash=plan, max_sms=max_sms, flags=1, device=self.device.index)
         torch.cuda.current_stream(self.device)  # makes sure that torch has opened the device
-        self._lib.bind(bundle._handle, graph.encode() if graph else None, _array(tensors), ctypes.c_size_t(len(tensors)),
-                       ctypes.byref(options), ctypes.byref(self._handle))
+        self._lib.bind(bundle._handle, graph.encode() if graph else None, _array(tensors, bundle._paged),
+                       ctypes.c_size_t(len(tensors)), ctypes.byref(options), ctypes.byref(self._handle))
 
     def launch(self, workspace, **hints):
         """Starts the kernels on torch's current stream of the binding's device. Hints: length_hint (tokens, the
@@ -209,11 +224,11 @@ class Binding:
     def rebind(self, tensors):
         """Replaces the named tensors in stream order; captured graphs see it. The old ones may still be in use by
         work that was launched before: keep them until it is done."""
-        self._lib.rebind(self._handle, _array(tensors), ctypes.c_size_t(len(tensors)), _stream(self.device))
+        self._lib.rebind(self._handle, _array(tensors, self._paged), ctypes.c_size_t(len(tensors)), _stream(self.device))
         self._tensors.update(tensors)
 
     def status(self, clear=False):
-        """Waits, then gives the sticky bits: 1 a length, 2 a slot, 4 a position was out of its bound."""
+        """Waits, then gives the sticky bits: 1 a length, 2 a slot, 4 a position, 8 a page was out of its bound."""
         status = _DeviceStatus(flags=1 if clear else 0)
         self._lib.device_status_get(self._handle, _stream(self.device), ctypes.byref(status))
         return status.bits
