@@ -56,12 +56,59 @@ void KernelWriter::writeOp(Operation *op) {
   }
 }
 
+/// What a CTA multiplies with: its columns of all tokens, or whole rows.
+Spread KernelWriter::spreadOf(attn::LinearOp op) const {
+  bool columns = shape.isOfTokens() && planOf(plan, op).split == Split::Columns;
+  return columns ? Spread::Columns : Spread::Whole;
+}
+
+/// Full values of several tokens are stored as linears have them.
+Spread KernelWriter::spreadOfStores() const {
+  bool columns = llvm::any_of(shape.getOps(), [&](Operation *op) {
+    auto linear = dyn_cast<attn::LinearOp>(op);
+    return linear && spreadOf(linear) == Spread::Columns;
+  });
+  return columns ? Spread::Columns : Spread::Whole;
+}
+
+/// Each CTA of the cluster sums up whole rows of some tokens.
+Value KernelWriter::scaleOf(attn::RmsNormOp op, Spread spread) {
+  Value &scale = scales[{op, spread}];
+  if (scale)
+    return scale;
+  Location loc = op.getLoc();
+  if (spread == Spread::Rows) {
+    Value x = get(op.getX(), {Full, true, {}, Spread::Rows});
+    auto type = cast<TileType>(x.getType());
+    TileType mine = tile(type.getShape().take_front(), Float32Type::get(context), type.getStates());
+    return scale = RmsScaleOp::create(prologue, loc, mine, x, op.getEpsAttr());
+  }
+  Value made = scaleOf(op, Spread::Rows);
+  auto mine = cast<TileType>(made.getType());
+  if (kernelPlan.part > 1)
+    made = ExchangeOp::create(prologue, loc, tile(mine.getShape(), mine.getElementType()),
+                              ExchangeKind::Gather, made, kPart, Algorithm::Async);
+  if (int64_t tokens = shape.getTokens(); tokens != mine.getShape()[0])
+    made = ExtractOp::create(prologue, loc, tile({tokens}, mine.getElementType()), made, 0);
+  return scale = made;
+}
+
+/// A norm of several tokens, as a CTA wants it.
+Value KernelWriter::normTokens(attn::RmsNormOp op, const Want &want) {
+  Spread ofScales = want.spread == Spread::Rows ? Spread::Rows : Spread::Whole;
+  Value scale = scaleOf(op, ofScales), x = get(op.getX(), want);
+  return RmsNormOp::create(prologue, op.getLoc(), tileOf(op.getResult(), want, elementOf(op.getResult())), x,
+                           memory(op.getGain()), scale, op.getEpsAttr());
+}
+
 void KernelWriter::writeNorm(attn::RmsNormOp op) {
-  Want want{Full};
+  if (shape.isOfTokens())
+    return; // where it is wanted
+  Want want{shape.hasTokenItems() ? Slice : Full};
   Value x = get(op.getX(), want);
   put(op.getResult(), want,
-      RmsNormOp::create(prologue, op.getLoc(), tileOf(op.getResult(), want, elementOf(op.getResult())), x,
-                        memory(op.getGain()), op.getEpsAttr()));
+      RmsNormOp::create(builderOf(want), op.getLoc(), tileOf(op.getResult(), want, elementOf(op.getResult())),
+                        x, memory(op.getGain()), /*scale=*/Value(), op.getEpsAttr()));
 }
 
 Value KernelWriter::exchange(Location loc, ExchangeKind kind, Value value, Exchange algorithm) {
@@ -83,16 +130,25 @@ Value KernelWriter::project(attn::LinearOp op, ValueRange weights, Type element,
     rows.push_back(slice(rowsOf(weight)));
     total += rows.back();
   }
-  SmallVector<StateAttr, 1> split, product;
+  SmallVector<StateAttr, 1> split, states;
   if (shape.isGathered(op) || kernelPlan.part > 1) { // an exchange over one CTA wants them too
     split.push_back(
         StateAttr::get(context, StringAttr::get(context, kPart), StateKind::Split, byRows ? 0 : 1));
-    product.push_back(byRows ? split[0] : state(kPart, StateKind::Sum));
+    states.push_back(byRows ? split[0] : state(kPart, StateKind::Sum));
   }
   auto streamType = StreamType::get(context, {total, widthOf(op.getX())}, elementOf(weights[0]), split);
   Value stream = LoadOp::create(body, op.getLoc(), streamType, memories, rows, /*columns=*/false, item);
-  TileType type = tile({total}, element, product);
-  return MatmulOp::create(body, op.getLoc(), type, stream, get(op.getX(), {Full}), slotsOf(op));
+  SmallVector<int64_t, 2> dims = {total};
+  Value x = get(op.getX(), {Full, true, {}, spreadOf(op)});
+  if (shape.isOfTokens()) {
+    dims.push_back(shape.getTokens());
+    if (cast<TileType>(x.getType()).getElementType().isF32()) // as one token's is, where it is multiplied
+      x = castTo(prologue, x, elementOf(weights[0]));
+  }
+  auto product = MatmulOp::create(body, op.getLoc(), tile(dims, element, states), stream, x, slotsOf(op));
+  if (shape.isOfTokens() && !byRows && !shape.isGathered(op))
+    product.setParts(kernelPlan.part);
+  return product;
 }
 
 /// A result from its f32 or already rounded sum: plus the bias, rounded to the result's type.
@@ -119,11 +175,24 @@ void KernelWriter::writeLinear(attn::LinearOp op) {
     return writeGathered(op);
   // Nobody needs whole slices: there is nothing to exchange.
   Want want{Slice, /*whole=*/false};
-  if (isStacked(shape, kernelPlan, op))
-    return extractResults(op, project(op, op.getWeights(), sumType(op, op.getResults()), /*byRows=*/true),
-                          want);
+  if (isStacked(shape, kernelPlan, op, planOf(plan, op).split))
+    return extractResults(op, sumsOf(op, op.getWeights(), op.getResults()), want);
   for (auto [i, weight, result] : llvm::enumerate(op.getWeights(), op.getResults()))
-    put(result, want, roundResult(op, i, project(op, weight, sumType(op, result), /*byRows=*/true), want));
+    put(result, want, roundResult(op, i, sumsOf(op, weight, result), want));
+}
+
+/// The products with this item's rows of `weights`, of which each CTA has some: it took them, or the sums of
+/// its rows over the cluster, each with columns of several tokens.
+Value KernelWriter::sumsOf(attn::LinearOp op, ValueRange weights, ValueRange results) {
+  if (spreadOf(op) != Spread::Columns)
+    return project(op, weights, sumType(op, results), /*byRows=*/true);
+  Value sums = project(op, weights, Float32Type::get(context), /*byRows=*/false);
+  if (kernelPlan.part == 1)
+    return sums;
+  auto type = cast<TileType>(sums.getType());
+  return ExchangeOp::create(body, op.getLoc(),
+                            tile(type.getShape(), type.getElementType(), state(kPart, StateKind::Split)),
+                            ExchangeKind::ReduceScatter, sums, kPart, algorithmOf(planOf(plan, op).reduce));
 }
 
 /// All weights as one stream; each CTA of the cluster gets the results of all.
@@ -142,12 +211,12 @@ void KernelWriter::extractResults(attn::LinearOp op, Value all, const Want &want
   Type element = cast<TileType>(all.getType()).getElementType();
   int64_t from = 0;
   for (auto [i, result] : llvm::enumerate(op.getResults())) {
-    int64_t columns = slice(widthOf(result));
+    TileType type = tileOf(result, want, element);
     Value part = all;
     if (op.getResults().size() > 1)
-      part = ExtractOp::create(body, op.getLoc(), tile({columns}, element), all, from);
+      part = ExtractOp::create(body, op.getLoc(), type, all, from);
     put(result, want, roundResult(op, i, part, want));
-    from += columns;
+    from += type.getNumElements();
   }
 }
 

@@ -20,6 +20,7 @@ KernelWriter::KernelWriter(attn::GraphOp graph, size_t index, const KernelShape 
       kernelPlan(plan.kernels[index]), map(memory), function(function),
       axis(chunksOf(kernelPlan) > 1 ? "chunk"
            : shape.getHeads()       ? "head"
+           : shape.hasTokenItems()  ? "token"
                                     : "rows"),
       prologue(context), body(context) {}
 
@@ -137,6 +138,18 @@ TileType KernelWriter::tileOf(Value value, const Want &want, Type element) {
   SmallVector<StateAttr, 1> states;
   if (split)
     states.push_back(state(kPart, StateKind::Split));
+  if (shape.isOfTokens() && type.getRank() == 2) {
+    int64_t tokens = shape.getTokens();
+    if (want.form == Slice)
+      return tile({slice(width), tokens}, element, states);
+    if (kernelPlan.part > 1 && want.spread != Spread::Whole)
+      states.push_back(StateAttr::get(context, StringAttr::get(context, kPart), StateKind::Split,
+                                      want.spread == Spread::Columns));
+    // As many rows for each CTA: those behind the last token are 0.
+    if (want.spread == Spread::Rows)
+      tokens = llvm::alignTo(tokens, kernelPlan.part);
+    return tile({tokens, width}, element, states);
+  }
   return tile({want.form == Slice ? slice(width) : width}, element, states);
 }
 
@@ -188,12 +201,23 @@ Value KernelWriter::memory(Value value, bool flat) {
   return argument = addArgument(memoryType(value, flat, cache ? cache->requests : 0), attrs);
 }
 
+/// Whether memory of a value is a vector to the kernel: of an activation, unless its tokens are multiplied
+/// together.
+bool KernelWriter::isFlat(Value value) const {
+  return cast<RankedTensorType>(value.getType()).getRank() > 1 && !shape.isOfTokens();
+}
+
 /// Writes a result to where its readers expect it.
 void KernelWriter::store(Value value) {
   Form form = shape.storedForm(value);
   Want want{form, form != Slice || shape.isWhole(value), form == Finished ? shape.origin(value) : Value()};
+  if (form == Full && shape.isOfTokens())
+    want.spread = spreadOfStores();
   Value made = get(value, want);
-  WriteOp::create(builderOf(want), value.getLoc(), made, memory(value, /*flat=*/true), itemOf(want));
+  auto write =
+      WriteOp::create(builderOf(want), value.getLoc(), made, memory(value, isFlat(value)), itemOf(want));
+  write.setRows(shape.isOfTokens() && form == Full);
+  write.setColumns(shape.isOfTokens() && form == Slice);
 }
 
 //===-- Values ----------------------------------------------------------------===//
@@ -212,10 +236,13 @@ Value KernelWriter::get(Value value, const Want &want) {
 }
 
 Value KernelWriter::read(Value value, const Want &want) {
-  bool flat = cast<RankedTensorType>(value.getType()).getRank() > 1;
-  Type element = cast<RankedTensorType>(value.getType()).getElementType();
-  return ReadOp::create(builderOf(want), value.getLoc(), tileOf(value, want, element), memory(value, flat),
-                        itemOf(want));
+  auto type = cast<RankedTensorType>(value.getType());
+  auto read = ReadOp::create(builderOf(want), value.getLoc(), tileOf(value, want, type.getElementType()),
+                             memory(value, isFlat(value)), itemOf(want));
+  bool ofTokens = shape.isOfTokens() && type.getRank() > 1;
+  read.setRows(ofTokens && want.form == Full);
+  read.setColumns(ofTokens && want.form == Slice);
+  return read;
 }
 
 /// Reads the slices that are in memory of which `value` is made by operations on elements.
@@ -235,12 +262,15 @@ Value KernelWriter::compute(Value value, const Want &want) {
   Type element = cast<RankedTensorType>(value.getType()).getElementType();
   TileType type = tileOf(value, want, element);
   Operation *op = value.getDefiningOp();
+  if (auto norm = dyn_cast<attn::RmsNormOp>(op))
+    return normTokens(norm, want);
   if (auto rope = dyn_cast<attn::RopeOp>(op)) {
     Value x = get(rope.getValues()[cast<OpResult>(value).getResultNumber()], want);
     RopeStyle style =
         rope.getStyle() == attn::RopeStyle::HalfSplit ? RopeStyle::HalfSplit : RopeStyle::Interleaved;
     return RopeOp::create(builderOf(want), op->getLoc(), type, x, memory(rope.getTable()),
-                          memory(rope.getPos()), style);
+                          memory(rope.getPos()),
+                          shape.getTokens() > 1 && !shape.isOfTokens() ? item : Value(), style);
   }
   auto add = cast<attn::AddOp>(op);
   Value lhs = get(add.getLhs(), want), rhs = get(add.getRhs(), want);

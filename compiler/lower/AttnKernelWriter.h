@@ -47,13 +47,19 @@ private:
   int64_t bytes = 0, zeroBytes = 0;
 };
 
+/// What a CTA has of a full value of several tokens: all, some tokens' rows, or all tokens' columns.
+enum class Spread { Whole, Rows, Columns };
+
 /// The form in which an operation wants an operand, and where.
 struct Want {
   Form form;
   bool whole = true;       ///< of a slice: in every CTA; else split over the cluster
   mlir::Value origin = {}; ///< of a finished value: in whose finish
+  Spread spread = Spread::Whole;
   bool operator<(const Want &other) const {
-    auto key = [](const Want &w) { return std::make_tuple(w.form, w.whole, w.origin.getAsOpaquePointer()); };
+    auto key = [](const Want &w) {
+      return std::make_tuple(w.form, w.whole, w.origin.getAsOpaquePointer(), w.spread);
+    };
     return key(*this) < key(other);
   }
 };
@@ -104,7 +110,14 @@ private:
 
   void writeOp(mlir::Operation *op);
   void writeNorm(attn::RmsNormOp op);
+  /// Of a norm of several tokens: the scales of all, or of those whose rows this CTA has.
+  mlir::Value scaleOf(attn::RmsNormOp op, Spread spread);
+  mlir::Value normTokens(attn::RmsNormOp op, const Want &want);
+  bool isFlat(mlir::Value value) const;
+  Spread spreadOf(attn::LinearOp op) const;
+  Spread spreadOfStores() const;
   void writeLinear(attn::LinearOp op);
+  mlir::Value sumsOf(attn::LinearOp op, mlir::ValueRange weights, mlir::ValueRange results);
   void writeGathered(attn::LinearOp op);
   void extractResults(attn::LinearOp op, mlir::Value all, const Want &want);
   void writeFinishing(attn::LinearOp op);
@@ -132,6 +145,7 @@ private:
   mlir::OpBuilder prologue, body;
   std::map<void *, mlir::OpBuilder> finishes; ///< by the result that is summed
   std::map<std::pair<void *, Want>, mlir::Value> values;
+  std::map<std::pair<mlir::Operation *, Spread>, mlir::Value> scales;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> casts;
 };
 

@@ -202,7 +202,7 @@ static LogicalResult checkWhole(attn::GraphOp graph, const Plan &plan) {
 static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Plan &plan) {
   for (auto [i, shape] : llvm::enumerate(shapes)) {
     const KernelPlan &k = plan.kernels[i];
-    bool rows = shape.hasItems() && !shape.getHeads();
+    bool rows = shape.hasRowItems();
     if (!k.part || !k.warps || !k.ctasPerSm || !k.ringStages || !k.tileColumns || (rows && !k.rowsPerItem))
       return graph.emitError("the plan leaves out choices for kernel ") << i << "; attn-plan fills them in";
     if (chunksOf(k) > 1 && !shape.takesChunks())

@@ -126,6 +126,13 @@ struct Workspace {
 };
 } // namespace
 
+/// Kernels see a tensor's elements as rows of tokens or one after another.
+static bool isSameMemory(Type a, Type b) {
+  auto x = dyn_cast<MemRefType>(a), y = dyn_cast<MemRefType>(b);
+  bool alike = x && y && x.getElementType() == y.getElementType() && x.getNumElements() == y.getNumElements();
+  return a == b || alike;
+}
+
 /// Table entries are taken one after another, each by one tensor.
 static LogicalResult checkEntries(ModuleOp module) {
   std::map<int64_t, PlacedTensor> tensors;
@@ -140,7 +147,7 @@ static LogicalResult checkEntries(ModuleOp module) {
         return func.emitOpError("argument ") << i << " needs a name and one place: " << kEntryAttr
                                              << " (i32) or " << kWorkspaceAttr << " (i64)";
       auto [it, isNew] = tensors.try_emplace(entry.getInt(), PlacedTensor{func, name, arg.getType()});
-      if (!isNew && (it->second.name != name || it->second.type != arg.getType()))
+      if (!isNew && (it->second.name != name || !isSameMemory(it->second.type, arg.getType())))
         return func.emitOpError("has ")
                << name << " of type " << arg.getType() << " at table entry " << entry.getInt() << ", where "
                << it->second.name << " of type " << it->second.type << " is";

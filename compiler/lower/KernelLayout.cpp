@@ -97,6 +97,20 @@ FailureOr<MatmulTiling> cfc::kernel::tilingOf(LoadOp load, int64_t slots) {
   return t;
 }
 
+ReadOp cfc::kernel::readInPlace(Value tile) {
+  auto read = tile.getDefiningOp<ReadOp>();
+  if (!read || !read.getRows() || read.getItem() || !tile.hasOneUse())
+    return {};
+  Operation *user = *tile.user_begin();
+  auto norm = dyn_cast<RmsNormOp>(user);
+  auto memory = cast<MemRefType>(read.getMemory().getType());
+  auto type = cast<TileType>(tile.getType());
+  bool direct =
+      user->getBlock() == read->getBlock() && (isa<RmsScaleOp>(user) || (norm && norm.getScale())) &&
+      memory.getElementType() == type.getElementType() && memory.getDimSize(1) == type.getShape()[1];
+  return direct ? read : ReadOp();
+}
+
 int64_t KernelLayout::allocate(int64_t bytes) {
   int64_t at = sharedBytes;
   sharedBytes += llvm::alignTo(bytes, 16);
@@ -146,6 +160,25 @@ static Value rootOf(Value value, function_ref<bool(ExchangeOp)> isAlias) {
   }
 }
 
+/// Rows of several tokens that matmuls multiply by.
+void KernelLayout::findStrides(FuncOp func) {
+  func.walk([&](MatmulOp op) {
+    TileType x = op.getX().getType();
+    if (!isOfTokens(x))
+      return;
+    int64_t chunks = llvm::divideCeil(localElements(func, x) / x.getShape()[0] * x.getElementBytes(), 16);
+    strides[op.getX()] = 16 * (chunks + 1 - chunks % 2);
+  });
+}
+
+/// Bytes that a CTA keeps of a tile.
+int64_t KernelLayout::tileBytes(FuncOp func, Value tile) const {
+  auto type = cast<TileType>(tile.getType());
+  if (int64_t stride = rowStride(tile))
+    return type.getShape()[0] * stride;
+  return localElements(func, type) * type.getElementBytes();
+}
+
 /// Tiles that do not live at the same time share memory. A reader without a barrier at its end keeps its
 /// operand until the next operation that has one.
 void KernelLayout::placeLocalTiles(FuncOp func) {
@@ -186,8 +219,8 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
     auto finish = dyn_cast<FinishOp>(value.getParentRegion()->getParentOp());
     if (finish && isStreamed(finish))
       return; // stays in registers
-    if (type && rootOf(value, isAlias) == value && !tiles.contains(value))
-      local[value] = {value, localElements(func, type) * type.getElementBytes(), first, first};
+    if (type && rootOf(value, isAlias) == value && !tiles.contains(value) && !readInPlace(value))
+      local[value] = {value, tileBytes(func, value), first, first};
   };
   for (Operation *op : order) {
     for (Value result : op->getResults())
@@ -230,6 +263,7 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
 }
 
 void KernelLayout::placeTiles(FuncOp func) {
+  findStrides(func);
   func.walk([&](AttendOp op) { placeAttend(func, op); });
   func.walk([&](ExchangeOp op) {
     if (exchanges[op].workers > 1)
@@ -238,9 +272,12 @@ void KernelLayout::placeTiles(FuncOp func) {
   placeLocalTiles(func);
   // Views, in the order of their definition: each is in a tile that has its place.
   func.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (auto extract = dyn_cast<ExtractOp>(op))
-      tiles[extract.getResult()] = tiles.lookup(extract.getTile()) +
-                                   extract.getFrom() * extract.getResult().getType().getElementBytes();
+    if (auto extract = dyn_cast<ExtractOp>(op)) {
+      TileType type = extract.getTile().getType();
+      int64_t workers = type.getNumElements() / localElements(func, type);
+      tiles[extract.getResult()] =
+          tiles.lookup(extract.getTile()) + extract.getFrom() / workers * type.getElementBytes();
+    }
     if (auto exchange = dyn_cast<ExchangeOp>(op); exchange && exchanges[op].workers == 1)
       tiles[exchange.getResult()] = tiles.lookup(exchange.getTile());
   });

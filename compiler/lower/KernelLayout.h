@@ -75,6 +75,10 @@ int64_t localGroups(FuncOp func, LoadCacheOp load);
 /// How the `heads` query heads of a KV head are taken.
 AttendColumns attendColumns(FuncOp func, KvStreamType kv, int64_t heads);
 
+/// The read that gives a norm of several tokens its operand, where nothing else needs the tile: the norm
+/// loads it from memory by itself, and the tile takes no shared memory. Else null.
+ReadOp readInPlace(mlir::Value tile);
+
 /// What a worker of an exchange sends to another, and where that lies. All sizes and places are bytes.
 ///
 /// A block is `rows` runs of `rowBytes`, `sourceStride` apart in the tile and `targetStride` apart where it
@@ -143,6 +147,9 @@ public:
   /// 4 bytes of a kernel.finish that waits: the shares that this CTA finishes, as bits.
   int64_t shares(FinishOp op) const { return masks.lookup(op); }
   int64_t tile(mlir::Value value) const { return tiles.lookup(value); }
+  /// Bytes from a row to the next of a tile of rank 2 that a matmul multiplies by; 0 of others, whose rows
+  /// lie one after another. An odd number of 16 bytes: eight rows' chunks lie in different banks.
+  int64_t rowStride(mlir::Value tile) const { return strides.lookup(tile); }
   const ExchangeBuffers &exchange(ExchangeOp op) const { return exchanges.find(op)->second; }
   const AttendBuffers &attend(AttendOp op) const { return attends.find(op)->second; }
   /// Every mbarrier of the exchanges and its arrivals a phase.
@@ -157,11 +164,13 @@ private:
   int64_t emptyBarrier(ExchangeOp op, int64_t workers);
 
   void placeAttend(FuncOp func, AttendOp op);
+  void findStrides(FuncOp func);
+  int64_t tileBytes(FuncOp func, mlir::Value tile) const;
   void placeLocalTiles(FuncOp func);
   void placeTiles(FuncOp func);
   llvm::LogicalResult placeRing(FuncOp func);
 
-  llvm::DenseMap<mlir::Value, int64_t> tiles;
+  llvm::DenseMap<mlir::Value, int64_t> tiles, strides;
   llvm::DenseMap<mlir::Operation *, ExchangeBuffers> exchanges;
   llvm::DenseMap<std::pair<mlir::Operation *, mlir::Attribute>, int64_t> empties; // by loop and axis
   llvm::DenseMap<mlir::Operation *, AttendBuffers> attends;

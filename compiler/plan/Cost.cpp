@@ -33,7 +33,8 @@ namespace {
 struct Exchanged {
   Exchange algorithm = Exchange::Unset;
   double bytes = 0;
-  bool merges = false; ///< the bytes of all, else they are collected
+  bool merges = false;   ///< the bytes of all, else they are collected
+  bool scatters = false; ///< and each gets a part of what is merged
 };
 } // namespace
 
@@ -63,6 +64,8 @@ static double exchangeUs(const Machine &machine, const KernelPlan &plan, const E
   default:
     latency += machine.pushUs;
   }
+  if (what.scatters) // a part to each peer; a butterfly halves
+    sent = (workers - 1) / workers, merged = 1;
   double us = latency + machine.loadUs * rounds + sent * what.bytes / machine.peerBandwidth * 1e6;
   return what.merges ? us + merged * what.bytes / machine.mergeBandwidth * 1e6 : us;
 }
@@ -73,9 +76,11 @@ static Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, 
     return {};
   if (op.kind == OpSizes::Attention)
     return {plan.reduce, double(op.stateBytes()), true};
+  double payload = op.kind == OpSizes::Linear ? sizes.linear(kernel, op, plan.split).payload : 0;
+  if (sizes.scatters(op, plan.split))
+    return {plan.reduce, payload, true, true};
   if (!op.gathered)
     return {};
-  double payload = sizes.linear(kernel, op, plan.split).payload;
   return plan.split == Split::Columns ? Exchanged{plan.reduce, payload, true}
                                       : Exchanged{plan.gather, payload / kernel.part, false};
 }
@@ -112,6 +117,7 @@ public:
 
 private:
   void norm(const OpSizes &op);
+  void tokenRows(const OpSizes &op, const OpPlan &plan);
   void round(int64_t clusters, int64_t repeats);
   void linear(const OpSizes &op, const OpPlan &plan);
   void weights(const OpSizes &op, const OpPlan &plan, ArrayRef<int64_t> stacked);
@@ -235,9 +241,30 @@ static void dealTiles(Stream &s, const KernelPlan &plan, int64_t rows, int64_t c
 }
 
 void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
-  for (ArrayRef<int64_t> stacked : sizes->streams(plan, op))
+  for (ArrayRef<int64_t> stacked : sizes->streams(plan, op, opPlan.split))
     weights(op, opPlan, stacked);
   exchange(op, opPlan);
+  // Several tokens' results are rounded and stored, some elements a thread.
+  if (int64_t tokens = sizes->tokens(); tokens > 1) {
+    double elements = double(sizes->linear(plan, op, opPlan.split).rows) * tokens / plan.part;
+    add(Phase::Elements, machine.elementsUs * (1 + elements / (32.0 * plan.warps)),
+        [&] { return label(op) + ": results of several tokens"; });
+  }
+}
+
+/// Several tokens' rows, which each CTA reads through the L2 before the items: at its own rate, or all
+/// together at the memory's.
+void Walk::tokenRows(const OpSizes &op, const OpPlan &opPlan) {
+  double bytes = sizes->tokenBytes(*choice, op, opPlan.split);
+  if (bytes == 0)
+    return;
+  double all = bytes * plan.part * cost.kernels.back().clusters;
+  double us = std::max(bytes / machine.sumBandwidth, all / machine.bandwidth) * 1e6;
+  double before = idle;
+  add(Phase::Elements, us,
+      [&]() -> std::string { return llvm::formatv("{0}: {1:F0} bytes of tokens a CTA", label(op), bytes); });
+  if (plan.pdl == 1 && cost.kernels.size() == 1) // rings were full before
+    idle = before + std::min(us, aheadUs);
 }
 
 /// One stream of a linear's weights.
@@ -254,7 +281,9 @@ void Walk::weights(const OpSizes &op, const OpPlan &opPlan, ArrayRef<int64_t> st
   s.bandwidth = packed ? machine.bandwidth : machine.boxBandwidth;
   s.copyBytes = sizes->copyBytes(plan, op, opPlan, stacked);
   double width = std::min(plan.tileColumns, columns);
-  s.tileNs = machine.tileNs + machine.blockNs * width / 16;
+  // Of one token a block is an ldmatrix, half of another and an mma; of more the last two for 8 of them each.
+  double each = (1 + 1.5 * llvm::divideCeil(sizes->tokens(), 8)) / 2.5;
+  s.tileNs = machine.tileNs + machine.blockNs * each * width / 16;
   if (op.finishes) // partial sums are left after each row of tiles
     s.tileNs += machine.sumTileNs / llvm::divideCeil(columns, plan.tileColumns);
   stream(s, [&]() -> std::string {
@@ -394,6 +423,8 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   for (const OpSizes &op : sizes->getOps())
     if (op.kind == OpSizes::Norm)
       norm(op), norms = true;
+  for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops))
+    tokenRows(op, opPlan);
   if (cost.kernels.size() == 1 && !norms) // a norm, and a barrier of the grid, have it in their time
     add(Phase::Elements, machine.loadUs, [] { return std::string("values of other kernels are read"); });
   round(clusters, items / clusters);

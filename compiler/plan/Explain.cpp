@@ -63,7 +63,7 @@ struct PlannedKernels {
     for (auto [shape, kernel] : llvm::zip_equal(result.shapes, plan.kernels)) {
       KernelChoice &choice = result.choices.emplace_back();
       choice.kernel = kernel;
-      bool rows = shape.hasItems() && !shape.getHeads();
+      bool rows = shape.hasRowItems();
       if (!kernel.part || !kernel.warps || !kernel.ctasPerSm || !kernel.ringStages || !kernel.tileColumns ||
           (rows && !kernel.rowsPerItem))
         return std::nullopt;
@@ -80,7 +80,10 @@ struct PlannedKernels {
 static std::string itemName(const KernelShape &shape, const KernelPlan &plan) {
   if (chunksOf(plan) > 1)
     return "chunk of a head";
-  return shape.getHeads() ? "head" : shape.hasItems() ? "block of rows" : "item";
+  return shape.getHeads()        ? "head"
+         : shape.hasTokenItems() ? "token"
+         : shape.hasItems()      ? "block of rows"
+                                 : "item";
 }
 
 std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &plan, const Machine &machine,

@@ -7,6 +7,8 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::attn;
 
+static int64_t tokensOf(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(0); }
+
 int64_t cfc::widthOf(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(1); }
 
 std::pair<Value, Value> cfc::appendedOf(AttentionOp op) {
@@ -110,7 +112,7 @@ std::optional<KernelShape> KernelShape::of(ArrayRef<Operation *> ops, std::strin
   KernelShape shape;
   shape.ops.assign(ops.begin(), ops.end());
   shape.members.insert(ops.begin(), ops.end());
-  if (!shape.findHeads(why))
+  if (!shape.findHeads(why) || !shape.findTokens(why))
     return std::nullopt;
   for (Operation *op : ops)
     if (!shape.findForms(op, why))
@@ -135,9 +137,34 @@ bool KernelShape::findHeads(std::string &why) {
   return true;
 }
 
+/// Of several tokens whole values are rows of many tokens, and slices columns of all: no kernel has both
+/// heads and linears or norms.
+bool KernelShape::findTokens(std::string &why) {
+  Operation *whole = nullptr; // takes whole rows
+  for (Operation *op : ops) {
+    linears |= isa<LinearOp>(op);
+    whole = isa<LinearOp, RmsNormOp>(op) ? op : whole;
+    for (Value value : activationsOf(op)) {
+      int64_t n = ::tokensOf(value);
+      if (op != ops.front() && n != tokens) {
+        why = (opLabel(op) + " has " + Twine(n) + " tokens; the kernel's operations have " + Twine(tokens))
+                  .str();
+        return false;
+      }
+      tokens = n;
+    }
+  }
+  if (tokens == 1 || !heads || !whole)
+    return true;
+  why = opLabel(whole) + " of several tokens has a kernel apart from attention and appends";
+  return false;
+}
+
 unsigned KernelShape::forms(Value value) const {
   if (auto it = masks.find(value); it != masks.end())
     return it->second;
+  if (hasTokenItems())
+    return Slice;
   bool sliceable = !heads || widthOf(value) % heads == 0;
   return Full | Finished | (sliceable ? Slice : 0u);
 }
@@ -197,8 +224,8 @@ bool KernelShape::findForms(Operation *op, std::string &why) {
   if (auto add = dyn_cast<AddOp>(op))
     return addForms(add, why);
   if (auto rms = dyn_cast<RmsNormOp>(op)) {
-    masks[rms.getResult()] = Full;
-    if (forms(rms.getX()) & Full)
+    masks[rms.getResult()] = hasTokenItems() ? Slice : Full;
+    if (forms(rms.getX()) & masks[rms.getResult()])
       return true;
     why = opLabel(op) + " needs " + named(rms.getX()) + " whole in every CTA; the kernel makes it in slices";
     return false;
@@ -206,7 +233,7 @@ bool KernelShape::findForms(Operation *op, std::string &why) {
   if (auto rope = dyn_cast<RopeOp>(op)) {
     for (auto [value, result] : llvm::zip(rope.getValues(), rope.getResults())) {
       bool wholeHeads = !heads || (widthOf(value) / heads) % rope.getHeadDim() == 0;
-      masks[result] = forms(value) & (Full | (wholeHeads ? Slice : 0u));
+      masks[result] = forms(value) & ((isOfTokens() ? 0u : Full) | (wholeHeads ? Slice : 0u));
       if (masks[result])
         continue;
       why = opLabel(op) + " needs whole heads of " + named(value) +
@@ -296,7 +323,7 @@ bool KernelShape::takesChunks() const {
 }
 
 void KernelShape::findItems() {
-  items = heads > 0;
+  items = heads > 0 || hasTokenItems();
   auto use = [&](Value value) {
     items = true;
     widest = std::max(widest, widthOf(value));
@@ -313,22 +340,29 @@ void KernelShape::findItems() {
 int64_t cfc::itemsOf(const KernelShape &shape, const KernelPlan &plan) {
   if (shape.getHeads())
     return shape.getHeads() * chunksOf(plan);
+  if (shape.hasTokenItems())
+    return shape.getTokens();
   return shape.hasItems() ? llvm::divideCeil(shape.getWidest(), plan.rowsPerItem) : 1;
 }
 
 int64_t cfc::sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t width) {
   if (shape.getHeads())
     return width / shape.getHeads();
+  if (shape.hasTokenItems())
+    return width;
   return llvm::alignTo(llvm::divideCeil(width, itemsOf(shape, plan)), shape.getGranule());
 }
 
-bool cfc::isStacked(const KernelShape &shape, const KernelPlan &plan, LinearOp op) {
+bool cfc::isStacked(const KernelShape &shape, const KernelPlan &plan, LinearOp op, Split split) {
   if (shape.finishes(op) || op.getResults().size() == 1)
     return false;
   auto isEven = [&](Value result) {
-    return sliceOf(shape, plan, widthOf(result)) * itemsOf(shape, plan) == widthOf(result);
+    int64_t slice = sliceOf(shape, plan, widthOf(result));
+    return slice * itemsOf(shape, plan) == widthOf(result) && slice % plan.part == 0;
   };
-  return shape.isGathered(op) || (plan.part == 1 && llvm::all_of(op.getResults(), isEven));
+  // Each CTA finishes some rows of every weight.
+  bool dealt = shape.isOfTokens() && split == Split::Columns;
+  return shape.isGathered(op) || ((plan.part == 1 || dealt) && llvm::all_of(op.getResults(), isEven));
 }
 
 //===-- Fusion --------------------------------------------------------------===//
@@ -458,9 +492,12 @@ static LogicalResult checkCache(Operation *op, KvCacheType cache) {
 
 LogicalResult cfc::checkLimits(GraphOp graph) {
   for (Operation *op : kernelOps(graph)) {
+    bool cached = isa<AttentionOp, KvAppendOp>(op);
     for (Value value : activationsOf(op))
-      if (int64_t tokens = cast<RankedTensorType>(value.getType()).getDimSize(0); tokens != 1)
-        return op->emitError("works on ") << tokens << " tokens; 1 token (tensor<1x…>) is possible";
+      if (int64_t tokens = ::tokensOf(value); tokens < 1 || tokens > (cached ? 1 : kMostTokens))
+        return op->emitError("works on ")
+               << tokens
+               << (cached ? " tokens; 1 token (tensor<1x…>) is possible" : " tokens; 1 to 64 are possible");
     if (auto append = dyn_cast<KvAppendOp>(op); append && failed(checkCache(op, append.getCache().getType())))
       return failure();
     if (auto attention = dyn_cast<AttentionOp>(op);

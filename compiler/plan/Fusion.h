@@ -9,6 +9,9 @@
 // Values in memory (arguments, results of earlier kernels) come in every form.
 // What an operation needs of its operands decides whether it can join.
 //
+// Of several tokens a kernel has heads or linears, not both. Where it has
+// neither, items are tokens (`token`), and every value is a slice: its row.
+//
 //===----------------------------------------------------------------------===//
 #pragma once
 #include "compiler/plan/Plan.h"
@@ -32,6 +35,15 @@ public:
   }
   /// KV heads where items are heads, else 0.
   int64_t getHeads() const { return heads; }
+  /// Rows of its activations.
+  int64_t getTokens() const { return tokens; }
+  /// Whether linears multiply with several tokens: full values are [tokens, n] and may be split over the
+  /// cluster, slices are [n, tokens].
+  bool isOfTokens() const { return tokens > 1 && linears && !heads; }
+  /// Whether items are tokens.
+  bool hasTokenItems() const { return tokens > 1 && !linears && !heads; }
+  /// Whether items are blocks of rows.
+  bool hasRowItems() const { return items && !heads && !hasTokenItems(); }
   /// Whether items may be chunks of heads: all the kernel does is one attention and what is element by
   /// element around it, and what it stores each CTA of a cluster has whole.
   bool takesChunks() const;
@@ -61,10 +73,11 @@ private:
   llvm::DenseMap<mlir::Value, unsigned> masks;
   llvm::DenseMap<mlir::Value, mlir::Value> origins;
   llvm::DenseSet<mlir::Value> whole, needsFull;
-  int64_t heads = 0, widest = 0, granule = 16;
-  bool items = false;
+  int64_t heads = 0, widest = 0, granule = 16, tokens = 1;
+  bool items = false, linears = false;
 
   bool findHeads(std::string &why);
+  bool findTokens(std::string &why);
   bool findForms(mlir::Operation *op, std::string &why);
   bool addForms(attn::AddOp op, std::string &why);
   bool linearForms(attn::LinearOp op, std::string &why);
@@ -108,7 +121,10 @@ int64_t finishers(int64_t rows, int64_t items, const KernelPlan &plan, Exchange 
 /// head has a multiple of 64 of them. The same for every plan.
 bool isPackable(mlir::Value value);
 
-/// Checks what no plan can change: one token, sizes of heads and rows. A diagnostic names the limit.
+/// Most rows of activations.
+inline constexpr int64_t kMostTokens = 64;
+
+/// Checks what no plan can change: tokens, sizes of heads and rows. A diagnostic names the limit.
 mlir::LogicalResult checkLimits(attn::GraphOp graph);
 
 /// Items of a kernel's grid axis (1 without one; chunks of heads where there are some), and the columns of a
@@ -117,8 +133,9 @@ int64_t itemsOf(const KernelShape &shape, const KernelPlan &plan);
 int64_t sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t width);
 
 /// Whether a linear's weights arrive as one stream, stacked: where its slices are gathered, and where a
-/// cluster is one CTA that takes as many rows of each for every item.
-bool isStacked(const KernelShape &shape, const KernelPlan &plan, attn::LinearOp op);
+/// cluster is one CTA, or each takes some of the columns of several tokens, and as many rows of each for
+/// every item.
+bool isStacked(const KernelShape &shape, const KernelPlan &plan, attn::LinearOp op, Split split);
 
 /// Columns of an activation.
 int64_t widthOf(mlir::Value value);

@@ -77,11 +77,14 @@ void KernelSearch::findItems(Member &member) const {
     member.chunks = only(member.given.chunks, options->randomSeed || areFewHeads(shape.getHeads(), *machine)
                                                   ? ArrayRef<int64_t>{1, 2, 4, 8, 16}
                                                   : ArrayRef<int64_t>{1});
-  if (shape.getHeads() || !shape.hasItems())
+  if (!shape.hasRowItems())
     return;
   member.rows.clear();
-  for (int64_t n = shape.getGranule(); n <= 16 * shape.getGranule(); n *= 2)
-    member.rows.push_back(n);
+  for (int64_t n = 1; n <= 16; n *= 2)
+    member.rows.push_back(n * shape.getGranule());
+  if (shape.isOfTokens()) // what deals them evenly matters: all tokens' rows are read for each cluster
+    for (int64_t n : {3, 5, 6, 7, 12, 24, 32})
+      member.rows.push_back(n * shape.getGranule());
   member.rows = only(member.given.rowsPerItem, member.rows);
 }
 
@@ -91,7 +94,8 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   };
   bool streams =
       llvm::any_of(members, [&](const Member &m) { return llvm::any_of(m.sizes.getOps(), isStream); });
-  bool items = llvm::any_of(members, [](const Member &m) { return m.shape().hasItems(); });
+  bool items = llvm::any_of(
+      members, [](const Member &m) { return m.shape().hasItems() && !m.shape().hasTokenItems(); });
   int64_t heads = members.front().shape().getHeads();
   using List = ArrayRef<int64_t>;
   domain.parts = only(given.part, items ? List{1, 2, 4, 8, 16} : List{1});
@@ -117,9 +121,23 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
 bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
   const KernelShape &shape = member.shape();
   const KernelSizes &sizes = member.sizes;
-  if (member.given.rowsPerItem && (shape.getHeads() || !shape.hasItems())) {
-    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has no choice 'rows_per_item'; its items are {1}",
-                                              member.index, shape.getHeads() ? "heads" : "none"));
+  if (member.given.rowsPerItem && !shape.hasRowItems()) {
+    refusal.add(Refusal::Names,
+                llvm::formatv("kernel {0} has no choice 'rows_per_item'; its items are {1}", member.index,
+                              shape.getHeads()        ? "heads"
+                              : shape.hasTokenItems() ? "tokens"
+                                                      : "none"));
+    return false;
+  }
+  if (member.given.part > 1 && shape.hasTokenItems()) {
+    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has part = {1}; its items are tokens, a CTA each",
+                                              member.index, member.given.part));
+    return false;
+  }
+  if (member.given.joined == 1 && shape.getTokens() > 1) {
+    refusal.add(Refusal::Names,
+                llvm::formatv("kernel {0} has joined = 1; kernels of {1} tokens are launched apart",
+                              member.index, shape.getTokens()));
     return false;
   }
   if (member.given.chunks && !shape.takesChunks()) {
@@ -207,7 +225,8 @@ SmallVector<Split> KernelSearch::splitsOf(const OpSizes &op, const OpPlan *fixed
     return {Split::Unset};
   if (fixed && fixed->split != Split::Unset)
     return {fixed->split};
-  if (!op.gathered || (fixed && fixed->gather != Exchange::Unset))
+  bool free = op.gathered || member.shape().isOfTokens();
+  if (!free || (fixed && fixed->gather != Exchange::Unset))
     return {Split::Rows};
   if (fixed && fixed->reduce != Exchange::Unset)
     return {Split::Columns};

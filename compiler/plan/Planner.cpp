@@ -30,7 +30,7 @@ private:
   LogicalResult checkGiven();
   SmallVector<int64_t> pinned();
   SmallVector<size_t> drawCuts(size_t numOps);
-  std::vector<SmallVector<bool>> joins(size_t numKernels);
+  std::vector<SmallVector<bool>> joins(ArrayRef<KernelShape> shapes);
   FailureOr<Plan> plan(ArrayRef<size_t> cuts);
   FailureOr<Plan> bestOf(ArrayRef<SmallVector<size_t>> tries);
   FailureOr<Plan> planFree();
@@ -94,14 +94,18 @@ SmallVector<size_t> Planner::drawCuts(size_t numOps) {
 }
 
 /// Which of a plan's kernels may be joined to the one before: what is given, else all ways of a few kernels.
-std::vector<SmallVector<bool>> Planner::joins(size_t numKernels) {
+std::vector<SmallVector<bool>> Planner::joins(ArrayRef<KernelShape> shapes) {
+  bool severalTokens = llvm::any_of(shapes, [](const KernelShape &shape) { return shape.getTokens() > 1; });
+  size_t numKernels = shapes.size();
   constexpr size_t kFree = 2;
   std::vector<SmallVector<bool>> all = {{false}};
   size_t open = 0;
   for (size_t i = 1; i < numKernels; ++i) {
     int64_t fixed =
         options.given && i < options.given->kernels.size() ? options.given->kernels[i].joined : -1;
-    if (options.randomSeed && fixed < 0)
+    if (severalTokens && fixed < 0)
+      fixed = 0;
+    else if (options.randomSeed && fixed < 0)
       fixed = random.below(2);
     else if (fixed < 0 && ++open > kFree)
       fixed = 0;
@@ -191,7 +195,7 @@ FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
   }
   Plan best; // without kernels: the caller tries another fusion
   double bestUs = 0;
-  for (ArrayRef<bool> joined : joins(shapes->size())) {
+  for (ArrayRef<bool> joined : joins(*shapes)) {
     std::optional<Plan> found = search(*fusion, *shapes, joined);
     if (!found || (!best.kernels.empty() && predicted >= bestUs))
       continue;
@@ -224,10 +228,12 @@ FailureOr<Plan> Planner::planFree() {
   std::vector<SmallVector<size_t>> tries = {{}};
   constexpr size_t kMost = 4; // in a larger graph there are too many
   SmallVector<size_t> ends;
-  // By chunks of heads what comes between a linear and an attention goes with the attention.
+  // By chunks of heads what comes between a linear and an attention goes with the attention; of several
+  // tokens too: slices of the linear's kernel then need no whole heads.
   auto hasFewHeads = [&](Operation *op) {
     auto attention = dyn_cast<AttentionOp>(op);
-    return attention && areFewHeads(attention.getCache().getType().getHeads(), machine);
+    return attention && (attention.getQ().getType().getDimSize(0) > 1 ||
+                         areFewHeads(attention.getCache().getType().getHeads(), machine));
   };
   for (size_t i = 1; i < ops.size(); ++i)
     if (isa<LinearOp, AttentionOp>(ops[i]) ||

@@ -61,13 +61,17 @@ static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
 }
 
 KernelSizes::KernelSizes(const KernelShape &shape) : shape(&shape) {
-  llvm::DenseSet<Value> full;
+  llvm::DenseSet<Value> full, factors;
   auto wantFull = [&](Value value) {
     if (full.insert(value).second)
       fullBytes += widthOf(value) * elementBytes(value);
   };
   for (Operation *op : shape.getOps()) {
     ops.push_back(sizesOf(shape, op));
+    if (auto linear = dyn_cast<LinearOp>(op); linear && shape.isOfTokens())
+      ops.back().takesTokens = factors.insert(linear.getX()).second;
+    if (shape.isOfTokens())
+      continue; // several tokens' rows count where they are multiplied
     if (auto norm = dyn_cast<RmsNormOp>(op)) {
       wantFull(norm.getX());
       wantFull(norm.getResult());
@@ -83,7 +87,7 @@ LinearSize KernelSizes::linear(const KernelPlan &plan, const OpSizes &op, Split 
   for (int64_t width : op.widths)
     size.rows += op.finishes ? width : sliceOf(*shape, plan, width);
   size.f32 = op.needsF32 || split == Split::Columns;
-  size.payload = size.rows * (size.f32 ? 4 : op.resultBytes);
+  size.payload = size.rows * (size.f32 ? 4 : op.resultBytes) * tokens();
   return size;
 }
 
@@ -105,10 +109,12 @@ static std::string checkUnit(int64_t bytes, Operation *op, Exchange exchange) {
                        bytes, stringify(exchange), unit);
 }
 
-/// The columns of a linear's weights, and with them its slots, are split over the cluster.
-static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSize &size, const OpPlan &plan) {
+/// The columns of a linear's weights, and with them its slots, are split over the cluster. `scatters`: each
+/// CTA gets the sums of its rows.
+static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSize &size, const OpPlan &plan,
+                                bool scatters) {
   int64_t blocks = llvm::divideCeil(size.columns, 16), slots = op.slots;
-  if (!op.gathered)
+  if (!op.gathered && !scatters)
     return opLabel(op.op) + " cannot be split by columns: nothing in its kernel needs whole results";
   // With another number of slots a CTA's slots would be no subtree of the sum.
   bool aligned = part == 1 || (llvm::isPowerOf2_64(slots) && slots % part == 0);
@@ -116,9 +122,13 @@ static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSiz
     return llvm::formatv("{0} splits {1} columns over part = {2}: its {3} slots must be a power of two, hold "
                          "as many blocks of 16 columns each, and part must divide {3}",
                          opLabel(op.op), size.columns, part, slots);
+  if (scatters && plan.reduce == Exchange::Scatter)
+    return opLabel(op.op) + " cannot reduce by scatter: each CTA wants its rows alone";
+  if (std::string why = scatters ? checkDivides(size.rows, part, op.op) : ""; !why.empty())
+    return why;
   if (plan.reduce == Exchange::Scatter)
-    return checkDivides(size.rows, part, op.op);
-  return checkUnit(size.rows * 4, op.op, plan.reduce);
+    return checkDivides(size.payload / 4, part, op.op);
+  return checkUnit(size.payload / (scatters ? part : 1), op.op, plan.reduce);
 }
 
 std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
@@ -133,8 +143,13 @@ std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op,
     return checkUnit(op.stateBytes(), op.op, plan.reduce);
   if (op.kind == OpSizes::Linear && (op.gathered || plan.split == Split::Columns)) {
     LinearSize size = linear(kernel, op, plan.split);
-    if (plan.split == Split::Columns)
-      return checkColumns(part, op, size, plan);
+    if (plan.split == Split::Columns) {
+      if (scatters(op, plan.split)) // each weight's rows, where they are not stacked
+        for (int64_t width : op.widths)
+          if (std::string why = checkDivides(sliceOf(*shape, kernel, width), part, op.op); !why.empty())
+            return why;
+      return checkColumns(part, op, size, plan, scatters(op, plan.split));
+    }
     std::string why = checkDivides(size.rows, part, op.op);
     return why.empty() ? checkUnit(size.payload / part, op.op, plan.gather) : why;
   }
@@ -177,9 +192,10 @@ int64_t KernelSizes::leastTileBytes(const KernelChoice &choice) const {
   return bytes;
 }
 
-std::vector<SmallVector<int64_t>> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op) const {
+std::vector<SmallVector<int64_t>> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op,
+                                                       Split split) const {
   std::vector<SmallVector<int64_t>> all;
-  bool stacked = isStacked(*shape, plan, cast<LinearOp>(op.op));
+  bool stacked = isStacked(*shape, plan, cast<LinearOp>(op.op), split);
   for (int64_t width : op.widths) {
     if (all.empty() || !stacked)
       all.emplace_back();
@@ -217,8 +233,37 @@ int64_t KernelSizes::exchangeBytes(const KernelPlan &kernel, int64_t payload, Ex
   return bytes + (algorithm == Exchange::Scatter ? payload : kernel.part * payload);
 }
 
+double KernelSizes::tokenBytes(const KernelChoice &choice, const OpSizes &op, Split split) const {
+  if (!op.takesTokens)
+    return 0;
+  double all = 2.0 * tokens() * op.columns, part = choice.kernel.part;
+  double mine = split == Split::Columns ? all / part : all;
+  bool norms = llvm::any_of(ops, [](const OpSizes &other) { return other.kind == OpSizes::Norm; });
+  return mine + (norms ? all / part : 0);
+}
+
+/// Of a linear of several tokens: their rows, 16 bytes longer, the product, what is reduced, and results.
+int64_t KernelSizes::sharedOfTokens(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
+  LinearSize size = linear(kernel, op, plan.split);
+  bool columns = plan.split == Split::Columns;
+  int64_t part = kernel.part, bytes = 0;
+  if (op.takesTokens)
+    bytes += tokens() * (2 * llvm::alignTo(op.columns, 8) / (columns ? part : 1) + 16);
+  if (!columns)
+    bytes +=
+        size.payload / part + (op.gathered ? exchangeBytes(kernel, size.payload, plan.gather, false) : 0);
+  else if (op.gathered)
+    bytes += size.payload + exchangeBytes(kernel, size.payload, plan.reduce, true);
+  else // received from all workers are the parts of one
+    bytes += size.payload * (plan.reduce == Exchange::Bulk ? 3 : 2) + size.payload / part;
+  int64_t results = size.rows * op.resultBytes * tokens();
+  return bytes + (size.f32 ? (op.gathered ? results : results / part) : 0);
+}
+
 int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
   int64_t bytes = 0, part = kernel.part;
+  if (shape->isOfTokens() && op.kind == OpSizes::Linear)
+    return sharedOfTokens(kernel, op, plan);
   if (op.kind == OpSizes::Linear) {
     LinearSize size = linear(kernel, op, plan.split);
     bool columns = plan.split == Split::Columns;
@@ -237,7 +282,8 @@ int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const
   } else if (op.kind == OpSizes::Elements) {
     for (const OpSizes::Result &result : op.results)
       if (result.isTensor)
-        bytes += sliceOf(*shape, kernel, result.width) * result.bytes * 2;
+        bytes += sliceOf(*shape, kernel, result.width) * result.bytes * 2 * tokens() /
+                 (shape->isOfTokens() && result.checked ? part : 1);
   }
   return bytes;
 }

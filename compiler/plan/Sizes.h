@@ -39,6 +39,7 @@ struct OpSizes {
   bool gathered = false, finishes = false; ///< see KernelShape
   bool needsF32 = false;                   ///< sums travel as f32 whatever the split
   bool packable = false;                   ///< all of its weights
+  bool takesTokens = false;                ///< it is the first to multiply with several tokens' rows
   // Attention.
   int64_t dim = 0, vDim = 0, group = 0, capacity = 0;
   // All others: elements that the results have in a CTA, for each item; bytes of one.
@@ -76,8 +77,17 @@ public:
   bool hasSplit(const OpSizes &op) const { return op.kind == OpSizes::Linear && !op.finishes; }
   bool hasGather(const OpSizes &op, Split split) const { return op.gathered && split != Split::Columns; }
   bool hasReduce(const OpSizes &op, Split split) const {
-    return op.kind == OpSizes::Attention || (op.gathered && split == Split::Columns);
+    return op.kind == OpSizes::Attention ||
+           (op.kind == OpSizes::Linear && split == Split::Columns && (op.gathered || shape->isOfTokens()));
   }
+  /// Whether an operation's sums over the cluster end split: each CTA gets its rows of several tokens.
+  bool scatters(const OpSizes &op, Split split) const {
+    return op.kind == OpSizes::Linear && hasReduce(op, split) && !op.gathered;
+  }
+  /// Bytes that a CTA reads of several tokens before it multiplies: rows for a norm's scale, and its columns.
+  double tokenBytes(const KernelChoice &choice, const OpSizes &op, Split split) const;
+  /// Tokens that share a multiplication.
+  int64_t tokens() const { return shape->isOfTokens() ? shape->getTokens() : 1; }
   bool hasFinish(const OpSizes &op) const { return op.finishes; }
 
   /// Why an operation cannot be spread over the cluster as chosen, or "" if it can.
@@ -88,7 +98,8 @@ public:
   /// Bytes of a ring tile; 0 where nothing is streamed.
   int64_t slotBytes(const KernelChoice &choice) const;
   /// The streams of a linear's weights in an item: the rows of each that are stacked in one.
-  std::vector<llvm::SmallVector<int64_t>> streams(const KernelPlan &plan, const OpSizes &op) const;
+  std::vector<llvm::SmallVector<int64_t>> streams(const KernelPlan &plan, const OpSizes &op,
+                                                  Split split) const;
   /// Bytes of one copy of a linear's weights, of a stream of `stacked` rows.
   int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan,
                     llvm::ArrayRef<int64_t> stacked) const;
@@ -100,6 +111,7 @@ public:
 private:
   int64_t tileBytes(const KernelChoice &choice, const OpSizes &op, const OpPlan &plan) const;
   int64_t exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm, bool reduces) const;
+  int64_t sharedOfTokens(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
 
   const KernelShape *shape;
   llvm::SmallVector<OpSizes> ops;

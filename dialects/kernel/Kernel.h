@@ -29,6 +29,8 @@ constexpr int64_t cacheEntries(bool blocks, bool vStrides) {
 }
 /// Table entries that an argument of this type takes.
 int64_t numEntries(mlir::Type type);
+/// Whether a matmul's factor has several tokens, a row each.
+inline bool isOfTokens(TileType x) { return x.getShape().size() == 2 && x.getShape()[0] > 1; }
 /// Attribute name of a kernel argument's tensor name.
 inline constexpr llvm::StringLiteral kNameAttr = "kernel.name";
 /// "packed": a weight in blocks (docs/design.md, "Packed weights"); absent: row-major.

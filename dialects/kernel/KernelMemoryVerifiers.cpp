@@ -16,17 +16,42 @@ static LogicalResult checkReach(Operation *op, Value item, int64_t elements) {
   return success();
 }
 
+/// Tiles of several tokens, [tokens, n] by `rows` or [n, tokens] by `columns`, and memory [tokens, width].
+static LogicalResult checkTokens(Operation *op, MemRefType memory, TileType tile, bool rows, bool columns,
+                                 Value item, bool pads) {
+  if (rows && columns)
+    return op->emitOpError("takes rows or columns, not both");
+  if (memory.getRank() != 2 || tile.getShape().size() != 2)
+    return op->emitOpError("moves rows or columns of memory [tokens, width] and a tile of rank 2, not ")
+           << memory << " and " << tile;
+  int64_t tokens = tile.getShape()[rows ? 0 : 1], n = tile.getShape()[rows ? 1 : 0];
+  if (rows && pads ? tokens < memory.getDimSize(0) : tokens != memory.getDimSize(0))
+    return op->emitOpError("has ") << tokens << " tokens in " << tile << " and " << memory.getDimSize(0)
+                                   << " in " << memory;
+  if (!item && n > memory.getDimSize(1))
+    return op->emitOpError("has ") << n << " columns in " << tile << "; " << memory << " has "
+                                   << memory.getDimSize(1);
+  if (n > kMaxIndexed / 64 / itemsOf(item))
+    return op->emitOpError("reaches past column ") << kMaxIndexed / 64 << " of its memory";
+  return success();
+}
+
 LogicalResult ReadOp::verify() {
   TileType tile = getResult().getType();
   if (failed(checkFloatMemory(*this, getMemory(), "reads")) || failed(checkTile(*this, tile)))
     return failure();
-  if (!getItem() && tile.getNumElements() > cast<MemRefType>(getMemory().getType()).getNumElements())
+  bool ofTokens = getRows() || getColumns();
+  if (ofTokens && failed(checkTokens(*this, cast<MemRefType>(getMemory().getType()), tile, getRows(),
+                                     getColumns(), getItem(), /*pads=*/true)))
+    return failure();
+  if (!ofTokens && !getItem() &&
+      tile.getNumElements() > cast<MemRefType>(getMemory().getType()).getNumElements())
     return emitOpError("reads ") << tile.getNumElements() << " elements of " << getMemory().getType();
   for (StateAttr s : tile.getStates())
     if (s.isPartial())
       return emitOpError("gives a tile that is replicated or split; its type says ")
              << describe(s) << " over `" << s.getAxis().getValue() << "`";
-  return checkReach(*this, getItem(), tile.getNumElements());
+  return ofTokens ? success() : checkReach(*this, getItem(), tile.getNumElements());
 }
 
 /// Where items are parts of wholes (kernel.outer) the last of them stores what concerns the whole: in the
@@ -58,6 +83,9 @@ LogicalResult WriteOp::verify() {
     return emitOpError("in kernel.finish writes the sum over all items: leave out `at`");
   if (items && !finishes && !getItem() && itemsOf(items.getItem()) > 1)
     return emitOpError("would write every item to the same elements: give `at %item`");
+  if (getRows() || getColumns())
+    return checkTokens(*this, cast<MemRefType>(getMemory().getType()), tile, getRows(), getColumns(),
+                       getItem(), /*pads=*/false);
   return checkReach(*this, getItem(), tile.getNumElements());
 }
 

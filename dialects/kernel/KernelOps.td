@@ -218,15 +218,19 @@ def Kernel_FeedOp : Kernel_Op<"feed", []> {
 //===-- Global memory ---------------------------------------------------------===//
 def Kernel_ReadOp : Kernel_Op<"read", [MemoryEffects<[MemRead]>]> {
   let summary = "copies a tile from memory; `at %item`: elements [item * n, item * n + n) of the memory, n the tile's size";
-  let arguments = (ins Kernel_Mem:$memory, Optional<Kernel_Item>:$item);
+  let description = [{
+    Of several tokens, memory [tokens, width]: `rows` gives a tile [tokens, n], with zeros where it has more rows, and `columns` a
+    tile [n, tokens]; n of the width's columns, from item * n on with `at %item`, zeros past the width.
+  }];
+  let arguments = (ins Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$memory (`at` $item^)? attr-dict `:` type($memory) `->` type($result)";
+  let assemblyFormat = "$memory (`rows` $rows^)? (`columns` $columns^)? (`at` $item^)? attr-dict `:` type($memory) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_WriteOp : Kernel_Op<"write", [MemoryEffects<[MemWrite]>]> {
-  let summary = "copies a tile to memory, converting; elements past the memory's end are dropped; replicated: one worker writes";
-  let arguments = (ins Kernel_Tile:$tile, Kernel_Mem:$memory, Optional<Kernel_Item>:$item);
-  let assemblyFormat = "$tile `,` $memory (`at` $item^)? attr-dict `:` type($tile) `,` type($memory)";
+  let summary = "copies a tile to memory, converting; elements past the memory's end are dropped; replicated: one worker writes; `rows` and `columns` as in kernel.read";
+  let arguments = (ins Kernel_Tile:$tile, Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns);
+  let assemblyFormat = "$tile `,` $memory (`rows` $rows^)? (`columns` $columns^)? (`at` $item^)? attr-dict `:` type($tile) `,` type($memory)";
   let hasVerifier = 1;
 }
 def Kernel_LoadOp : Kernel_Op<"load", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
@@ -264,31 +268,46 @@ def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
 
 //===-- Compute ------------------------------------------------------------===//
 def Kernel_RmsNormOp : Kernel_Op<"rms_norm", [MemoryEffects<[MemRead]>]> {
-  let summary = "x * rsqrt(mean(x^2) + eps) * gain, rounded to the result's type";
-  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$gain, F64Attr:$eps);
+  let summary = "x * rsqrt(mean(x^2) + eps) * gain, rounded to the result's type; with `scale`, a kernel.rms_scale's result, of each row of x [tokens, n]";
+  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$gain, Optional<Kernel_Tile>:$scale, F64Attr:$eps);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$x `,` $gain `eps` $eps attr-dict `:` type($x) `,` type($gain) `->` type($result)";
+  let assemblyFormat = "$x `,` $gain (`scale` $scale^)? `eps` $eps attr-dict `:` type(operands) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_RmsScaleOp : Kernel_Op<"rms_scale", [Pure]> {
+  let summary = "rsqrt(mean(row^2) + eps) of each row of x [tokens, n]: tile<tokens x f32>, whole or split(0) as x is";
+  let arguments = (ins Kernel_Tile:$x, F64Attr:$eps);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$x `eps` $eps attr-dict `:` type($x) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_MatmulOp : Kernel_Op<"matmul", [Pure]> {
   let summary = "stream [rows, columns] times x [columns]; sums in `slots` slots merged by a tree (docs/design.md); x in f32 is rounded to the weights' type";
-  let arguments = (ins Kernel_Stream:$weights, Kernel_Tile:$x, I64Attr:$slots);
+  let description = [{
+    Of 2 to 64 tokens: times x [tokens, columns] in 16 bits, made by kernel.read, rms_norm, cast or elementwise, into [rows, tokens].
+    Each token's sums have the bits that it has alone. With `parts` P the rows of stacked weights are dealt to P parts: first 1/P of
+    each weight's rows, one weight after another, then the next 1/P of each, so that a reduce_scatter over P workers gives each some of all.
+  }];
+  let arguments = (ins Kernel_Stream:$weights, Kernel_Tile:$x, I64Attr:$slots, DefaultValuedAttr<I64Attr, "1">:$parts);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$weights `,` $x `slots` $slots attr-dict `:` type($weights) `,` type($x) `->` type($result)";
+  let assemblyFormat = "$weights `,` $x `slots` $slots (`parts` $parts^)? attr-dict `:` type($weights) `,` type($x) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_ExtractOp : Kernel_Op<"extract", [Pure]> {
-  let summary = "a view of consecutive elements of a replicated tile, from element `from`";
+  let summary = "a view of consecutive elements of a tile, from element `from`; of one split(0) over N workers, of each worker's part from `from` / N";
   let arguments = (ins Kernel_Tile:$tile, I64Attr:$from);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$tile `from` $from attr-dict `:` type($tile) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_RopeOp : Kernel_Op<"rope", [MemoryEffects<[MemRead]>]> {
-  let summary = "rotates each head of a tile by row `position` of a table [positions, cos | sin]";
-  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$table, Kernel_Mem:$position, Kernel_RopeStyleAttr:$style);
+  let summary = "rotates each head of a tile by row `position` of a table [positions, cos | sin]; of x [n, tokens] each token by its position";
+  let description = [{
+    `at %item`, of P positions for I items: by position item / (I / P).
+  }];
+  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$table, Kernel_Mem:$position, Optional<Kernel_Item>:$item, Kernel_RopeStyleAttr:$style);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$style $x `,` $table `position` $position attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$style $x `,` $table `position` $position (`at` $item^)? attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {
@@ -313,7 +332,7 @@ def Kernel_NormalizeOp : Kernel_Op<"normalize", [Pure]> {
   let hasVerifier = 1;
 }
 def Kernel_ElementwiseOp : Kernel_Op<"elementwise", [Pure]> {
-  let summary = "a op b in f32, rounded to the result's type";
+  let summary = "a op b in f32, rounded to the result's type; of a [n, tokens] b may be [n], the same for all tokens";
   let arguments = (ins Kernel_ElementwiseAttr:$kind, Kernel_Tile:$a, Kernel_Tile:$b);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$kind $a `,` $b attr-dict `:` type($a) `,` type($b) `->` type($result)";

@@ -10,9 +10,49 @@
 using namespace mlir;
 using namespace cfc::kernel;
 
+/// Of several tokens: x [tokens, n] keeps its shape and states; its rows' scales are whole or split as they
+/// are.
+static LogicalResult checkScaledRows(RmsNormOp op) {
+  TileType x = op.getX().getType(), scale = op.getScale().getType(), r = op.getResult().getType();
+  if (x.getShape().size() != 2 || r.getShape() != x.getShape() || r.getStates() != x.getStates())
+    return op.emitOpError("with `scale` norms rows of a tile [tokens, n] and keeps its shape and states");
+  if (scale.getShape() != x.getShape().take_front() || !scale.getElementType().isF32())
+    return op.emitOpError("scales each of ") << x.getShape()[0] << " rows by an f32, not by " << scale;
+  SmallVector<StateAttr> rows;
+  llvm::copy_if(x.getStates(), std::back_inserter(rows),
+                [](StateAttr s) { return !s.isPartial() && s.getDim() == 0; });
+  if (scale.getStates() != ArrayRef(rows))
+    return op.emitOpError("needs the scales of the rows that a CTA has") << exchangeFor(scale, x);
+  for (StateAttr s : x.getStates())
+    if (s.isPartial())
+      return needsReplicated(op, op.getX(), "%x");
+  if (auto gain = cast<MemRefType>(op.getGain().getType()); gain.getNumElements() < x.getShape()[1])
+    return op.emitOpError("scales ") << x << " by a gain of " << gain.getNumElements() << " elements";
+  return checkTile(op, r);
+}
+
+LogicalResult RmsScaleOp::verify() {
+  TileType x = getX().getType(), r = getResult().getType();
+  if (!(getEps().convertToDouble() > 0))
+    return emitOpError("needs eps > 0");
+  if (x.getShape().size() != 2 || r.getShape() != x.getShape().take_front() || !r.getElementType().isF32())
+    return emitOpError("gives an f32 for each row of a tile [tokens, n], not ") << r << " for " << x;
+  for (StateAttr s : x.getStates())
+    if (s.isPartial() || s.getDim() != 0)
+      return needsReplicated(*this, s, "whole rows of %x");
+  if (r.getStates() != x.getStates())
+    return emitOpError("gives its result in the states of %x over every axis");
+  return checkTile(*this, r);
+}
+
 LogicalResult RmsNormOp::verify() {
   if (!(getEps().convertToDouble() > 0))
     return emitOpError("needs eps > 0");
+  if (getScale()) {
+    if (failed(checkFloatMemory(*this, getGain(), "scales by")))
+      return failure();
+    return checkScaledRows(*this);
+  }
   if (getX().getType().getNumElements() != getResult().getType().getNumElements())
     return emitOpError("keeps its shape");
   if (failed(checkFloatMemory(*this, getGain(), "scales by")))
@@ -76,24 +116,62 @@ static LogicalResult checkProduct(MatmulOp op) {
   return success();
 }
 
+/// Rows of several tokens lie apart from each other in shared memory, so that reads have no bank conflicts:
+/// only operations that know it touch them.
+static LogicalResult checkTokens(MatmulOp op) {
+  TileType x = op.getX().getType(), y = op.getResult().getType();
+  constexpr int64_t kMostTokens = 64;
+  int64_t tokens = x.getShape()[0];
+  if (tokens > kMostTokens)
+    return op.emitOpError("multiplies by ") << tokens << " tokens; up to " << kMostTokens << " are possible";
+  if (y.getShape() != ArrayRef<int64_t>{op.getWeights().getType().getShape()[0], tokens})
+    return op.emitOpError("of several tokens gives a tile [rows, tokens], not ") << y;
+  if (x.getElementType().isF32())
+    return op.emitOpError("multiplies by several tokens in f16 or bf16: round them by kernel.cast");
+  if (!op.getX().getDefiningOp() || !isa<ReadOp, RmsNormOp, CastOp, ElementwiseOp>(op.getX().getDefiningOp()))
+    return op.emitOpError("takes several tokens from kernel.read, rms_norm, cast or elementwise");
+  auto load = op.getWeights().getDefiningOp<LoadOp>();
+  if (int64_t parts = op.getParts();
+      parts < 1 ||
+      (parts > 1 && load && llvm::any_of(load.getRows(), [&](int64_t rows) { return rows % parts; })))
+    return op.emitOpError("deals rows to ") << parts << " parts, which does not divide those of each weight";
+  if (op.getParts() != 1 &&
+      llvm::any_of(op.getWeights().getType().getStates(), [](StateAttr s) { return s.getDim() == 0; }))
+    return op.emitOpError("deals rows to parts that are split already");
+  for (Operation *user : op.getX().getUsers())
+    if (isa<ExchangeOp, ExtractOp, FinishOp>(user))
+      return op.emitOpError("takes several tokens that ") << user->getName() << " does not take too";
+  return success();
+}
+
 /// %x is whole, or split as the weights' columns are over the outermost of their axes.
 static LogicalResult checkFactor(MatmulOp op) {
   TileType x = op.getX().getType();
+  int64_t dim = isOfTokens(x) ? 1 : 0;
   SmallVector<StringAttr> columns = splitsOf(op.getWeights().getType().getStates(), 1);
   for (auto [i, s] : llvm::enumerate(x.getStates())) {
     if (s.isPartial() || !llvm::is_contained(columns, s.getAxis()))
       return needsReplicated(op, op.getX(), "%x");
-    if (s.getDim() != 0 || columns[i] != s.getAxis())
-      return op.emitOpError("needs %x split over dimension 0 in the order of axes that splits the columns");
+    if (s.getDim() != dim || columns[i] != s.getAxis())
+      return op.emitOpError("needs %x split over dimension ")
+             << dim << " in the order of axes that splits the columns";
   }
+  if (dim)
+    return success();
   return checkPairs(op, op.getX(), "%x");
 }
 
 LogicalResult MatmulOp::verify() {
   StreamType w = getWeights().getType();
   TileType x = getX().getType(), y = getResult().getType();
-  if (x.getNumElements() != w.getShape()[1] || y.getNumElements() != w.getShape()[0])
+  bool many = isOfTokens(x);
+  if (many ? x.getShape()[1] != w.getShape()[1]
+           : x.getNumElements() != w.getShape()[1] || y.getNumElements() != w.getShape()[0])
     return emitOpError("multiplies ") << w << " by " << x << " into " << y << ": the shapes do not fit";
+  if (!many && getParts() != 1)
+    return emitOpError("deals rows to parts of several tokens only");
+  if (many && failed(checkTokens(*this)))
+    return failure();
   if (getSlots() < 1)
     return emitOpError("needs at least one slot");
   if (failed(checkTile(*this, y)))
@@ -117,15 +195,30 @@ LogicalResult MatmulOp::verify() {
 
 LogicalResult ExtractOp::verify() {
   TileType from = getTile().getType(), to = getResult().getType();
-  if (failed(givesReplicated(*this, to, "its view")))
-    return failure();
   int64_t first = getFrom();
+  if (!from.getStates().empty() && to.getStates() == from.getStates()) {
+    auto func = (*this)->getParentOfType<FuncOp>();
+    int64_t workers = 1;
+    for (StateAttr s : from.getStates()) {
+      AxisAttr axis = func ? func.axis(s.getAxis().getValue()) : AxisAttr();
+      if (s.isPartial() || s.getDim() != 0 || !axis)
+        return needsReplicated(*this, s, "the tile");
+      workers *= axis.getSize();
+    }
+    if (first % workers)
+      return emitOpError("begins at element ") << first << ", which " << workers << " workers do not divide";
+    if (failed(checkTile(*this, to)))
+      return failure();
+  } else if (failed(givesReplicated(*this, to, "its view")) ||
+             failed(needsReplicated(*this, getTile(), "the tile"))) {
+    return failure();
+  }
   if (first < 0 || first > from.getNumElements() - to.getNumElements())
     return emitOpError("takes elements ")
            << first << " on, " << to.getNumElements() << " of them, of " << from.getNumElements();
   if (from.getElementType() != to.getElementType())
     return emitOpError("keeps the element type");
-  return needsReplicated(*this, getTile(), "the tile");
+  return success();
 }
 
 LogicalResult RopeOp::verify() {
@@ -135,9 +228,18 @@ LogicalResult RopeOp::verify() {
     return failure();
   if (table.getRank() != 2 || table.getDimSize(1) % 2)
     return emitOpError("needs a table [positions, dim] with an even dim, not ") << table;
-  if (getX().getType().getNumElements() % table.getDimSize(1))
+  ArrayRef<int64_t> shape = getX().getType().getShape();
+  bool many = shape.size() == 2 && shape[1] > 1;
+  if ((many ? shape[0] : getX().getType().getNumElements()) % table.getDimSize(1))
     return emitOpError("rotates heads of ")
            << table.getDimSize(1) << " elements; " << getX().getType() << " is no multiple";
+  int64_t positions = cast<MemRefType>(getPosition().getType()).getNumElements();
+  if (many && (positions != shape[1] || getItem() || getResult().getType().getShape() != shape))
+    return emitOpError("rotates ") << shape[1] << " tokens by as many positions, not "
+                                   << getPosition().getType() << (getItem() ? " of an item" : "");
+  if (getItem() && itemsOf(getItem()) % positions)
+    return emitOpError("takes one of ")
+           << positions << " positions for each of " << itemsOf(getItem()) << " items; that does not divide";
   if (getX().getType().getNumElements() != getResult().getType().getNumElements())
     return emitOpError("keeps its shape");
   if (failed(needsReplicated(*this, getX(), "%x")))
@@ -228,7 +330,8 @@ LogicalResult NormalizeOp::verify() {
 
 LogicalResult ElementwiseOp::verify() {
   TileType a = getA().getType(), b = getB().getType(), r = getResult().getType();
-  if (a.getNumElements() != b.getNumElements() || a.getNumElements() != r.getNumElements())
+  bool repeats = a.getShape().size() == 2 && b.getShape().size() == 1 && a.getShape()[0] == b.getShape()[0];
+  if ((a.getNumElements() != b.getNumElements() && !repeats) || a.getNumElements() != r.getNumElements())
     return emitOpError("needs operands of one shape");
   if (a.getStates() != b.getStates() || a.getStates() != r.getStates())
     return emitOpError("needs operands and result in one state over every axis") << exchangeFor(a, b);

@@ -213,7 +213,8 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
       .Case([&](ReadOp o) { return lowerRead(o); })
       .Case([&](WriteOp o) { return lowerWrite(o); })
       .Case([&](AppendOp o) { return lowerAppend(o); })
-      .Case([&](RmsNormOp o) { return lowerRmsNorm(o); })
+      .Case([&](RmsNormOp o) { return o.getScale() ? lowerScaledNorm(o) : lowerRmsNorm(o); })
+      .Case([&](RmsScaleOp o) { return lowerRmsScale(o); })
       .Case([&](RopeOp o) { return lowerRope(o); })
       .Case([&](ElementwiseOp o) { return lowerElementwise(o); })
       .Case([&](CastOp o) { return lowerCast(o); })
@@ -427,16 +428,25 @@ Value KernelLowering::item(Value kernelItem) {
   return items.lookup(kernelItem);
 }
 
-Value KernelLowering::loadElement(Value tile, Value index) {
+Value KernelLowering::elementAddress(Value tile, Value index) {
   auto type = cast<TileType>(tile.getType());
-  Value at = b.offset(bufferOf(tile), b.mul(index, type.getElementBytes()));
-  return b.toF32(b.load(type.getElementType(), at));
+  Value at = b.mul(index, type.getElementBytes());
+  if (int64_t stride = layout.rowStride(tile)) {
+    int64_t columns = localElements(func, type) / type.getShape()[0];
+    at = b.add(b.mul(b.div(index, columns), stride), b.mul(b.rem(index, columns), type.getElementBytes()));
+  }
+  return b.offset(bufferOf(tile), at);
+}
+
+Value KernelLowering::loadElement(Value tile, Value index) {
+  Type element = cast<TileType>(tile.getType()).getElementType();
+  return b.toF32(b.load(element, elementAddress(tile, index)));
 }
 
 void KernelLowering::storeElement(Value tile, Value index, Value f32) {
-  auto type = cast<TileType>(tile.getType());
-  Value at = b.offset(bufferOf(tile), b.mul(index, type.getElementBytes()));
-  b.store(b.fromF32(f32, type.getElementType()), at);
+  Type element = cast<TileType>(tile.getType()).getElementType();
+  Value at = elementAddress(tile, index);
+  b.store(b.fromF32(f32, element), at);
 }
 
 void KernelLowering::setStatus(int64_t bits) {

@@ -66,7 +66,8 @@ private:
   Value actsFor(TileType type);
   Value item(Value kernelItem);
   Value bufferOf(Value tile) { return b.offset(shared, layout.tile(tile)); }
-  /// Element `index` of a tile in shared memory as f32, and back.
+  /// Address of element `index` of a tile in shared memory; it as f32, and back.
+  Value elementAddress(Value tile, Value index);
   Value loadElement(Value tile, Value index);
   void storeElement(Value tile, Value index, Value f32);
   /// Sets bits of the sticky status in the table's header.
@@ -153,6 +154,41 @@ private:
   llvm::LogicalResult lowerWrite(WriteOp op);
   llvm::LogicalResult lowerAppend(AppendOp op);
 
+  //===-- LowerTokens.cpp --------------------------------------------------------------===//
+  /// A tile [tokens, n] or memory [tokens, width], of which this CTA has `rows` rows and `columns` columns.
+  struct TokenRows {
+    Value base;         ///< of row 0 and column 0 of this CTA's part
+    mlir::Type element; ///< of what lies there
+    int64_t stride = 0; ///< bytes from row to row
+    int64_t rows = 0, columns = 0;
+    Value firstRow;           ///< in the whole value
+    int64_t allRows = -1;     ///< that exist of more in the whole value; -1: all
+    Value firstColumn;        ///< in the whole value
+    int64_t wholeColumns = 0; ///< of the value
+    /// Whether 16 bytes of a row are aligned wherever a chunk of 8 elements begins.
+    bool inChunks = false;
+  };
+  TokenRows rowsOf(Value tile);
+  Value at(const TokenRows &x, Value row, Value column);
+  Value rowExists(const TokenRows &x, Value row);
+  Value squaresOfRow(const TokenRows &x, Value row);
+  llvm::LogicalResult lowerRmsScale(RmsScaleOp op);
+  llvm::LogicalResult lowerScaledNorm(RmsNormOp op);
+  llvm::LogicalResult lowerReadRows(ReadOp op);
+  llvm::LogicalResult lowerReadColumns(ReadOp op);
+  llvm::LogicalResult lowerWriteRows(WriteOp op);
+  llvm::LogicalResult lowerWriteColumns(WriteOp op);
+  /// Calls body(feature, token, column, exists, width) for runs of `width` features, 8 or 1, of a tile [n,
+  /// tokens] of this CTA and memory [tokens, width]; `column` is the memory's, `exists` null where all do.
+  void forFeatures(TileType type, mlir::MemRefType memory, Value item,
+                   llvm::function_ref<void(Value, Value, Value, Value, int64_t)> body);
+  llvm::LogicalResult lowerTokenRope(RopeOp op);
+  Value writerActs(TileType type);
+
+  //===-- LowerTokenMatmul.cpp ---------------------------------------------------------===//
+  llvm::LogicalResult lowerTokenMatmul(MatmulOp op);
+  void storeTokenSums(MatmulOp op, const MatmulTiling &t, Value firstRow, const Values &sums);
+
   //===-- LowerPointwise.cpp ---------------------------------------------------------===//
   llvm::LogicalResult lowerRmsNorm(RmsNormOp op);
   llvm::LogicalResult lowerRope(RopeOp op);
@@ -170,7 +206,10 @@ private:
   Values chunkElements(mlir::Type element, const Values &words);
   void storeChunk(mlir::Type element, const Values &elements, Value to);
   void preloadRotations(mlir::Block &body);
-  Value rotationRow(RopeOp op);
+  /// Position `token` clamped to the table, and the row of the table there; `reports`: whether this thread
+  /// says so where it was clamped.
+  Value positionOf(RopeOp op);
+  Value rotationRow(RopeOp op, Value position, Value reports);
   std::pair<Value, Value> loadRotation(RopeOp op, Value row, Value pair);
   bool isReadByNorm(ReadOp op);
 

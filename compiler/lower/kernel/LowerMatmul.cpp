@@ -128,6 +128,8 @@ SmallVector<KernelLowering::Values> KernelLowering::activationsOfTile(MmaOperand
 }
 
 LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
+  if (isOfTokens(op.getX().getType()))
+    return lowerTokenMatmul(op);
   StreamType wType = op.getWeights().getType();
   TileType xType = op.getX().getType();
   MatmulTiling t = *tilingOf(op.getWeights().getDefiningOp<LoadOp>(), op.getSlots());

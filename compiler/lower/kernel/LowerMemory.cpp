@@ -44,6 +44,8 @@ Value KernelLowering::wholeIndex(TileType type, Value local) {
 KernelLowering::ReadWords KernelLowering::wordsOfRead(ReadOp op) {
   TileType type = op.getResult().getType();
   auto source = cast<MemRefType>(op.getMemory().getType());
+  if (op.getRows() || op.getColumns())
+    return {};
   int64_t whole = type.getNumElements(), bytes = localElements(func, type) * type.getElementBytes();
   int64_t word = wordFor(bytes); // whole is a multiple of what a CTA has
   bool inside = itemsOf(op.getItem()) * whole <= source.getNumElements();
@@ -82,8 +84,12 @@ LogicalResult KernelLowering::lowerReads(ArrayRef<ReadOp> ops) {
 }
 
 LogicalResult KernelLowering::lowerRead(ReadOp op) {
-  if (isReadByNorm(op))
+  if (isReadByNorm(op) || readInPlace(op.getResult()))
     return success();
+  if (op.getRows())
+    return lowerReadRows(op);
+  if (op.getColumns())
+    return lowerReadColumns(op);
   TileType type = op.getResult().getType();
   auto source = cast<MemRefType>(op.getMemory().getType());
   int64_t n = localElements(func, type), whole = type.getNumElements(), bytes = type.getElementBytes();
@@ -115,18 +121,26 @@ LogicalResult KernelLowering::lowerRead(ReadOp op) {
   return success();
 }
 
+/// Every cluster holds what is made outside loops over items: one writes.
+Value KernelLowering::writerActs(TileType type) {
+  Value acts = actsFor(type);
+  if (!inLoop)
+    acts = b.andI(acts, b.eq(b.create<simt::ClusterIdOp>(b.getI32Type()), 0));
+  return acts;
+}
+
 LogicalResult KernelLowering::lowerWrite(WriteOp op) {
+  if (op.getRows())
+    return lowerWriteRows(op);
+  if (op.getColumns())
+    return lowerWriteColumns(op);
   TileType type = op.getTile().getType();
   auto target = cast<MemRefType>(op.getMemory().getType());
   int64_t n = localElements(func, type), whole = type.getNumElements();
   Value begin = b.mul(item(op.getItem()), whole);
   Value to = memory.lookup(op.getMemory());
   int64_t targetBytes = target.getElementTypeBitWidth() / 8;
-  Value acts = actsFor(type);
-  // Every cluster holds what is made outside loops over items: one writes.
-  if (!inLoop)
-    acts = b.andI(acts, b.eq(b.create<simt::ClusterIdOp>(b.getI32Type()), 0));
-  b.ifThen(acts, [&] {
+  b.ifThen(writerActs(type), [&] {
     forEach(n, [&](Value i) {
       Value index = b.add(begin, wholeIndex(type, i));
       auto put = [&] {

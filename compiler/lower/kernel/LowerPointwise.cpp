@@ -56,7 +56,8 @@ static bool heldInRegisters(int64_t n, int64_t threads) {
 static ReadOp readOf(RmsNormOp op) {
   auto read = op.getX().getDefiningOp<ReadOp>();
   bool direct =
-      read && op.getX().hasOneUse() && !read.getItem() && read->getBlock() == op->getBlock() &&
+      read && !read.getRows() && op.getX().hasOneUse() && !read.getItem() &&
+      read->getBlock() == op->getBlock() &&
       read.getMemory().getType().getElementType() == op.getX().getType().getElementType() &&
       cast<MemRefType>(read.getMemory().getType()).getNumElements() == op.getX().getType().getNumElements();
   return direct ? read : ReadOp();
@@ -127,6 +128,8 @@ void KernelLowering::storeChunk(Type element, const Values &elements, Value to) 
 /// Gains do not depend on the kernel before this one: they are on their way while it ends.
 void KernelLowering::preloadGains(Block &body) {
   for (auto op : body.getOps<RmsNormOp>()) {
+    if (op.getScale())
+      continue;
     int64_t n = op.getX().getType().getNumElements();
     // Chunks are 16 bytes or more; a view may begin anywhere in its tile.
     if (!heldInRegisters(n, threads) || layout.tile(op.getX()) % 16)
@@ -210,16 +213,23 @@ LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
 
 //===-- Rotations ---------------------------------------------------------------===//
 
-/// Position clamped to the table, and the row of the table there.
-Value KernelLowering::rotationRow(RopeOp op) {
+Value KernelLowering::rotationRow(RopeOp op, Value position, Value reports) {
   auto tableType = cast<MemRefType>(op.getTable().getType());
-  Value position = scalar(op.getPosition());
   int64_t last = tableType.getDimSize(0) - 1,
           rowBytes = tableType.getDimSize(1) * tableType.getElementTypeBitWidth() / 8;
   Value outside = b.orI(b.lt(position, 0), b.ge(position, last + 1));
-  b.ifThen(b.andI(outside, b.eq(tid, 0)), [&] { setStatus(4); });
+  b.ifThen(b.andI(outside, reports), [&] { setStatus(4); });
   position = b.min(b.max(position, b.i32(0)), b.i32(last));
   return b.offset(memory.lookup(op.getTable()), b.mul(b.wide(position), rowBytes));
+}
+
+/// The position of an item.
+Value KernelLowering::positionOf(RopeOp op) {
+  int64_t positions = cast<MemRefType>(op.getPosition().getType()).getNumElements();
+  if (!op.getItem() || positions == 1)
+    return scalar(op.getPosition());
+  Value index = b.div(item(op.getItem()), itemsOf(op.getItem()) / positions);
+  return b.load(b.getI32Type(), b.offset(memory.lookup(op.getPosition()), b.mul(index, 4)));
 }
 
 /// Cosine and sine of `pair` in a row of the table.
@@ -238,19 +248,23 @@ void KernelLowering::preloadRotations(Block &body) {
   body.walk([&](RopeOp op) {
     int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
     auto key = std::pair(op.getTable(), op.getPosition());
-    if (threads % half || rotations.contains(key))
+    bool many = cast<MemRefType>(op.getPosition().getType()).getNumElements() > 1;
+    if (many || threads % half || rotations.contains(key))
       return;
     b.loc = op.getLoc();
-    rotations[key] = loadRotation(op, rotationRow(op), b.rem(tid, half));
+    Value row = rotationRow(op, scalar(op.getPosition()), b.eq(tid, 0));
+    rotations[key] = loadRotation(op, row, b.rem(tid, half));
   });
 }
 
 LogicalResult KernelLowering::lowerRope(RopeOp op) {
+  if (op.getX().getType().getShape().size() == 2 && op.getX().getType().getShape()[1] > 1)
+    return lowerTokenRope(op);
   int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
   int64_t n = op.getX().getType().getNumElements();
   auto known = rotations.find(std::pair(op.getTable(), op.getPosition()));
   bool preloaded = known != rotations.end();
-  Value row = preloaded ? Value() : rotationRow(op);
+  Value row = preloaded ? Value() : rotationRow(op, positionOf(op), b.eq(tid, 0));
   bool halves = op.getStyle() == RopeStyle::HalfSplit;
   forEach(n / 2, [&](Value i) {
     Value head = b.mul(b.div(i, half), 2 * half), pair = b.rem(i, half);
@@ -272,8 +286,10 @@ Value KernelLowering::combine(ElementwiseKind kind, Value x, Value y) {
 }
 
 LogicalResult KernelLowering::lowerElementwise(ElementwiseOp op) {
-  forEach(localElements(func, op.getResult().getType()), [&](Value i) {
-    Value x = loadElement(op.getA(), i), y = loadElement(op.getB(), i);
+  int64_t n = localElements(func, op.getResult().getType());
+  int64_t repeats = n / localElements(func, op.getB().getType());
+  forEach(n, [&](Value i) {
+    Value x = loadElement(op.getA(), i), y = loadElement(op.getB(), repeats > 1 ? b.div(i, repeats) : i);
     storeElement(op.getResult(), i, combine(op.getKind(), x, y));
   });
   sync();

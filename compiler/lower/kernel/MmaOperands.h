@@ -32,6 +32,9 @@ public:
   /// The same where this lane's column is vector `column`, and 0 unless it `exists`.
   Values activations(Value vectors, int64_t stride, Value column, Value exists, Value first, Value lane,
                      int64_t rows = 16);
+
+  /// A register of two 16-bit elements of B as one of the multiplication's type.
+  Value factor(Value reg) { return convert(reg, bType); }
   Values multiply(const Values &a, const Values &bRegs, const Values &c);
 
 private:
