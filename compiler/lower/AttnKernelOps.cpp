@@ -88,7 +88,7 @@ Value KernelWriter::scaleOf(attn::RmsNormOp op, Spread spread) {
   if (kernelPlan.part > 1)
     made = ExchangeOp::create(prologue, loc, tile(mine.getShape(), mine.getElementType()),
                               ExchangeKind::Gather, made, kPart, Algorithm::Async);
-  if (int64_t tokens = shape.getTokens(); tokens != mine.getShape()[0])
+  if (tokens != mine.getShape()[0])
     made = ExtractOp::create(prologue, loc, tile({tokens}, mine.getElementType()), made, 0);
   return scale = made;
 }
@@ -141,7 +141,7 @@ Value KernelWriter::project(attn::LinearOp op, ValueRange weights, Type element,
   SmallVector<int64_t, 2> dims = {total};
   Value x = get(op.getX(), {Full, true, {}, spreadOf(op)});
   if (shape.isOfTokens()) {
-    dims.push_back(shape.getTokens());
+    dims.push_back(tokens);
     if (cast<TileType>(x.getType()).getElementType().isF32()) // as one token's is, where it is multiplied
       x = castTo(prologue, x, elementOf(weights[0]));
   }

@@ -29,6 +29,22 @@ void KernelWriter::write(OpBuilder &builder) {
     join();
   else
     open(builder);
+  // Where all tokens' rows do not fit, groups of them go one after another.
+  for (int64_t group = 0, n = shape.isOfTokens() ? tokenGroupsOf(kernelPlan) : 1; group < n; ++group)
+    writeGroup(group);
+  close();
+}
+
+void KernelWriter::writeGroup(int64_t group) {
+  if (shape.isOfTokens()) {
+    int64_t each = groupTokens(shape, kernelPlan);
+    firstToken = group * each;
+    tokens = std::min(each, shape.getTokens() - firstToken);
+  }
+  if (group) {
+    values.clear(), scales.clear(), casts.clear();
+    prologue.setInsertionPoint(function.func.getBody().front().getTerminator());
+  }
   if (shape.hasItems())
     addLoop();
   // What attention needs of other kernels is read in a row: that waits for memory once.
@@ -38,7 +54,6 @@ void KernelWriter::write(OpBuilder &builder) {
         readAhead(value);
   for (Operation *op : shape.getOps())
     writeOp(op);
-  close();
 }
 
 //===-- Structure -------------------------------------------------------------===//
@@ -139,7 +154,7 @@ TileType KernelWriter::tileOf(Value value, const Want &want, Type element) {
   if (split)
     states.push_back(state(kPart, StateKind::Split));
   if (shape.isOfTokens() && type.getRank() == 2) {
-    int64_t tokens = shape.getTokens();
+    int64_t rows = tokens;
     if (want.form == Slice)
       return tile({slice(width), tokens}, element, states);
     if (kernelPlan.part > 1 && want.spread != Spread::Whole)
@@ -147,8 +162,8 @@ TileType KernelWriter::tileOf(Value value, const Want &want, Type element) {
                                       want.spread == Spread::Columns));
     // As many rows for each CTA: those behind the last token are 0.
     if (want.spread == Spread::Rows)
-      tokens = llvm::alignTo(tokens, kernelPlan.part);
-    return tile({tokens, width}, element, states);
+      rows = llvm::alignTo(rows, kernelPlan.part);
+    return tile({rows, width}, element, states);
   }
   return tile({want.form == Slice ? slice(width) : width}, element, states);
 }
@@ -216,6 +231,7 @@ void KernelWriter::store(Value value) {
   Value made = get(value, want);
   auto write =
       WriteOp::create(builderOf(want), value.getLoc(), made, memory(value, isFlat(value)), itemOf(want));
+  write.setFrom(firstToken);
   write.setRows(shape.isOfTokens() && form == Full);
   write.setColumns(shape.isOfTokens() && form == Slice);
 }
@@ -240,6 +256,7 @@ Value KernelWriter::read(Value value, const Want &want) {
   auto read = ReadOp::create(builderOf(want), value.getLoc(), tileOf(value, want, type.getElementType()),
                              memory(value, isFlat(value)), itemOf(want));
   bool ofTokens = shape.isOfTokens() && type.getRank() > 1;
+  read.setFrom(ofTokens ? firstToken : 0);
   read.setRows(ofTokens && want.form == Full);
   read.setColumns(ofTokens && want.form == Slice);
   return read;
@@ -268,9 +285,9 @@ Value KernelWriter::compute(Value value, const Want &want) {
     Value x = get(rope.getValues()[cast<OpResult>(value).getResultNumber()], want);
     RopeStyle style =
         rope.getStyle() == attn::RopeStyle::HalfSplit ? RopeStyle::HalfSplit : RopeStyle::Interleaved;
+    Value ofItem = shape.getTokens() > 1 && !shape.isOfTokens() ? item : Value();
     return RopeOp::create(builderOf(want), op->getLoc(), type, x, memory(rope.getTable()),
-                          memory(rope.getPos()),
-                          shape.getTokens() > 1 && !shape.isOfTokens() ? item : Value(), style);
+                          memory(rope.getPos()), ofItem, style, firstToken);
   }
   auto add = cast<attn::AddOp>(op);
   Value lhs = get(add.getLhs(), want), rhs = get(add.getRhs(), want);

@@ -84,6 +84,7 @@ private:
   void join();
   void addAxis(llvm::StringRef name, int64_t size, kernel::Level level);
   void addLoop();
+  void writeGroup(int64_t group);
   void close();
   mlir::OpBuilder &builderOf(const Want &want);
   mlir::Value itemOf(const Want &want) const { return want.form == Slice ? item : mlir::Value(); }
@@ -138,7 +139,8 @@ private:
   WrittenFunction &function;
   std::string axis; ///< the grid axis of the items
 
-  mlir::Value item;  ///< whose slices the body has: of a chunk, its head
+  int64_t firstToken = 0, tokens = 1; ///< of the group at hand, where linears multiply with several
+  mlir::Value item;                   ///< whose slices the body has: of a chunk, its head
   mlir::Value chunk; ///< the chunk of the head that the body attends to; null where items are whole heads
   /// What is stored once a head: by the last of its chunks, behind the attention.
   std::vector<std::function<void()>> late;

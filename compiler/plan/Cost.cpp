@@ -245,7 +245,7 @@ void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
     weights(op, opPlan, stacked);
   exchange(op, opPlan);
   // Several tokens' results are rounded and stored, some elements a thread.
-  if (int64_t tokens = sizes->tokens(); tokens > 1) {
+  if (int64_t tokens = sizes->tokens(plan); tokens > 1) {
     double elements = double(sizes->linear(plan, op, opPlan.split).rows) * tokens / plan.part;
     add(Phase::Elements, machine.elementsUs * (1 + elements / (32.0 * plan.warps)),
         [&] { return label(op) + ": results of several tokens"; });
@@ -282,7 +282,7 @@ void Walk::weights(const OpSizes &op, const OpPlan &opPlan, ArrayRef<int64_t> st
   s.copyBytes = sizes->copyBytes(plan, op, opPlan, stacked);
   double width = std::min(plan.tileColumns, columns);
   // Of one token a block is an ldmatrix, half of another and an mma; of more the last two for 8 of them each.
-  double each = (1 + 1.5 * llvm::divideCeil(sizes->tokens(), 8)) / 2.5;
+  double each = (1 + 1.5 * llvm::divideCeil(sizes->tokens(plan), 8)) / 2.5;
   s.tileNs = machine.tileNs + machine.blockNs * each * width / 16;
   if (op.finishes) // partial sums are left after each row of tiles
     s.tileNs += machine.sumTileNs / llvm::divideCeil(columns, plan.tileColumns);
@@ -420,16 +420,23 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   if (cost.kernels.size() == 1 && plan.prefetch > 0)
     aheadUs = double(clusters) * plan.part * plan.prefetch * slotBytes / machine.bandwidth * 1e6;
   bool norms = false;
-  for (const OpSizes &op : sizes->getOps())
-    if (op.kind == OpSizes::Norm)
-      norm(op), norms = true;
-  for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops))
-    tokenRows(op, opPlan);
+  auto startGroup = [&] {
+    for (const OpSizes &op : sizes->getOps())
+      if (op.kind == OpSizes::Norm)
+        norm(op), norms = true;
+    for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops))
+      tokenRows(op, opPlan);
+  };
+  startGroup();
   if (cost.kernels.size() == 1 && !norms) // a norm, and a barrier of the grid, have it in their time
     add(Phase::Elements, machine.loadUs, [] { return std::string("values of other kernels are read"); });
-  round(clusters, items / clusters);
-  if (int64_t rest = items % clusters)
-    round(rest, 1);
+  for (int64_t group = 0; group < tokenGroupsOf(plan); ++group) {
+    if (group)
+      startGroup();
+    round(clusters, items / clusters);
+    if (int64_t rest = items % clusters)
+      round(rest, 1);
+  }
   finish();
 }
 

@@ -337,6 +337,17 @@ void KernelShape::findItems() {
   }
 }
 
+int64_t cfc::groupTokens(const KernelShape &shape, const KernelPlan &plan) {
+  return shape.isOfTokens() ? llvm::divideCeil(shape.getTokens(), tokenGroupsOf(plan)) : 1;
+}
+
+bool cfc::canGroup(const KernelShape &shape, int64_t groups) {
+  if (groups == 1)
+    return true;
+  int64_t each = llvm::divideCeil(shape.getTokens(), groups);
+  return shape.isOfTokens() && shape.getTokens() - (groups - 1) * each >= 2;
+}
+
 int64_t cfc::itemsOf(const KernelShape &shape, const KernelPlan &plan) {
   if (shape.getHeads())
     return shape.getHeads() * chunksOf(plan);

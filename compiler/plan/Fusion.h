@@ -127,6 +127,11 @@ inline constexpr int64_t kMostTokens = 64;
 /// Checks what no plan can change: tokens, sizes of heads and rows. A diagnostic names the limit.
 mlir::LogicalResult checkLimits(attn::GraphOp graph);
 
+/// Most tokens that share a multiplication: those of a group.
+int64_t groupTokens(const KernelShape &shape, const KernelPlan &plan);
+/// Whether `groups` groups of a kernel's tokens have two or more each.
+bool canGroup(const KernelShape &shape, int64_t groups);
+
 /// Items of a kernel's grid axis (1 without one; chunks of heads where there are some), and the columns of a
 /// value of `width` columns that one owns.
 int64_t itemsOf(const KernelShape &shape, const KernelPlan &plan);

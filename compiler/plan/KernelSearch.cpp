@@ -42,6 +42,7 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
                                 {"ring_stages", &KernelPlan::ringStages, 0},
                                 {"tile_columns", &KernelPlan::tileColumns, 0},
                                 {"clusters", &KernelPlan::clusters, 0},
+                                {"token_groups", &KernelPlan::tokenGroups, 0},
                                 {"in_flight", &KernelPlan::inFlight, -1},
                                 {"prefetch", &KernelPlan::prefetch, -1},
                                 {"pdl", &KernelPlan::pdl, -1}};
@@ -109,6 +110,14 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.columns = only(given.tileColumns, streams ? List{64, 128, 256, 512, 1024} : List{128});
   for (Member &member : members)
     findItems(member);
+  const KernelShape &shape = members.front().shape();
+  domain.groups = {given.tokenGroups};
+  if (!given.tokenGroups && shape.isOfTokens()) {
+    domain.groups.clear();
+    for (int64_t n : {1, 2, 4, 8, 16, 32})
+      if (canGroup(shape, n) && (n <= 4 || !options->randomSeed))
+        domain.groups.push_back(n);
+  }
   // What a given plan does not limit has no limit; else it may be half of the heads at a time.
   domain.clusters = {given.clusters};
   if (given == KernelPlan() && heads >= 2 && members.size() == 1)
@@ -143,6 +152,12 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
   if (member.given.chunks && !shape.takesChunks()) {
     refusal.add(Refusal::Names,
                 llvm::formatv("kernel {0} has no choice 'chunks'; {1}", member.index, kWhyNoChunks));
+    return false;
+  }
+  if (member.given.tokenGroups && !shape.isOfTokens()) {
+    refusal.add(Refusal::Names,
+                llvm::formatv("kernel {0} has no choice 'token_groups'; that takes linears of several tokens",
+                              member.index));
     return false;
   }
   if (member.given.joined > 1) {
@@ -196,6 +211,9 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("in_flight", given.inFlight, "0 (all) to 64 are possible");
   if (given.prefetch > 64)
     return refuse("prefetch", given.prefetch, "0 to 64 are possible");
+  if (int64_t n = given.tokenGroups; n && !canGroup(members.front().shape(), n))
+    return refuse("token_groups", n,
+                  "each has two tokens at least, of " + Twine(members.front().shape().getTokens()));
   for (const Member &member : members) {
     int64_t granule = member.shape().getGranule();
     if (int64_t n = member.rows[0]; n % granule)
@@ -311,7 +329,8 @@ void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSize
 
 const std::vector<OpOptions> *KernelSearch::optionsOf(Member &member, const KernelPlan &kernel,
                                                       Refusal &refusal) {
-  auto [found, isNew] = member.known.try_emplace({kernel.part, kernel.rowsPerItem, kernel.chunks});
+  auto [found, isNew] =
+      member.known.try_emplace({kernel.part, kernel.rowsPerItem, kernel.chunks, kernel.tokenGroups});
   std::vector<OpOptions> &list = found->second;
   for (const OpSizes &op : member.sizes.getOps()) {
     if (!isNew)
@@ -508,35 +527,54 @@ bool KernelSearch::fits(const Candidate &candidate, int64_t extra, Refusal &refu
   return false;
 }
 
-bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
-  Domain domain;
-  if (!mergeGiven(refusal) || !findDomain(domain, refusal))
-    return false;
-  auto tryOne = [&](int64_t part, int64_t warps, int64_t ctas, int64_t stages, int64_t columns,
-                    int64_t clusters, int64_t pdl) {
-    KernelPlan kernel;
-    kernel.part = part, kernel.warps = warps, kernel.ctasPerSm = ctas, kernel.ringStages = stages;
-    kernel.tileColumns = columns, kernel.clusters = clusters, kernel.pdl = pdl;
-    kernel.weights = domain.weights;
-    addCandidates(kernel, random, refusal);
-  };
-  if (random) {
-    auto draw = [&](ArrayRef<int64_t> from) { return from[random->below(from.size())]; };
-    for (size_t tries = 0; tries < 32 * kDraws && candidates.size() < kDraws; ++tries) {
-      int64_t part = draw(domain.parts), warps = draw(domain.warps), ctas = draw(domain.ctas);
-      int64_t stages = draw(domain.stages), columns = draw(domain.columns), clusters = draw(domain.clusters);
-      tryOne(part, warps, ctas, stages, columns, clusters, draw(domain.pdl));
-    }
-    return !candidates.empty();
-  }
+/// All combinations with so many groups of tokens.
+void KernelSearch::addShared(const Domain &domain, int64_t groups, Refusal &refusal) {
+  KernelPlan kernel;
+  kernel.weights = domain.weights;
+  kernel.tokenGroups = groups;
   for (int64_t part : domain.parts)
     for (int64_t warps : domain.warps)
       for (int64_t ctas : domain.ctas)
         for (int64_t columns : domain.columns)
           for (int64_t stages : domain.stages)
             for (int64_t clusters : domain.clusters)
-              for (int64_t pdl : domain.pdl)
-                tryOne(part, warps, ctas, stages, columns, clusters, pdl);
+              for (int64_t pdl : domain.pdl) {
+                kernel.part = part, kernel.warps = warps, kernel.ctasPerSm = ctas;
+                kernel.ringStages = stages, kernel.tileColumns = columns, kernel.clusters = clusters;
+                kernel.pdl = pdl;
+                addCandidates(kernel, nullptr, refusal);
+              }
+}
+
+bool KernelSearch::enumerate(Random *random, Refusal &refusal) {
+  Domain domain;
+  if (!mergeGiven(refusal) || !findDomain(domain, refusal))
+    return false;
+  if (random) {
+    auto draw = [&](ArrayRef<int64_t> from) {
+      return from[from.size() > 1 ? random->below(from.size()) : 0];
+    };
+    for (size_t tries = 0; tries < 32 * kDraws && candidates.size() < kDraws; ++tries) {
+      KernelPlan kernel;
+      auto next = [&](ArrayRef<int64_t> from) { return from[random->below(from.size())]; };
+      kernel.part = next(domain.parts), kernel.warps = next(domain.warps),
+      kernel.ctasPerSm = next(domain.ctas);
+      kernel.ringStages = next(domain.stages), kernel.tileColumns = next(domain.columns);
+      kernel.clusters = next(domain.clusters), kernel.pdl = next(domain.pdl);
+      kernel.tokenGroups = draw(domain.groups);
+      kernel.weights = domain.weights;
+      addCandidates(kernel, random, refusal);
+    }
+    return !candidates.empty();
+  }
+  // Weights are read for each group of tokens: more than one only where less does not fit.
+  for (int64_t groups : domain.groups) {
+    addShared(domain, groups, refusal);
+    if (llvm::any_of(candidates, [&](const Candidate &c) {
+          return c.shared <= machine->sharedLimit(c.choices.front().kernel.ctasPerSm) * 15 / 16;
+        }))
+      break;
+  }
   llvm::stable_sort(candidates, [](const Candidate &a, const Candidate &b) { return a.us < b.us; });
   return !candidates.empty();
 }
@@ -547,7 +585,8 @@ std::string KernelSearch::memoryKey(ArrayRef<KernelChoice> choices) {
   llvm::raw_string_ostream out(key);
   for (const KernelChoice &choice : choices) {
     const KernelPlan &k = choice.kernel;
-    out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem << " " << k.chunks;
+    out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem << " " << k.chunks << " "
+        << k.tokenGroups;
     for (const OpPlan &op : choice.ops)
       out << " " << int(op.split) << int(op.gather) << int(op.reduce) << int(op.finish);
     out << ";";

@@ -77,11 +77,12 @@ private:
     std::vector<const OpPlan *> givenOps; ///< by operation; null where nothing is given
     llvm::SmallVector<int64_t> rows;      ///< that an item may have
     llvm::SmallVector<int64_t> chunks;    ///< that a head may have
-    std::map<std::array<int64_t, 3>, std::vector<OpOptions>> known; ///< by part, rows of an item, chunks
+    std::map<std::array<int64_t, 4>, std::vector<OpOptions>>
+        known; ///< by part, rows of an item, chunks, groups of tokens
     const KernelShape &shape() const { return sizes.getShape(); }
   };
   struct Domain {
-    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, clusters, pdl;
+    llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, clusters, pdl, groups;
     Layout weights = Layout::Native;
   };
   bool mergeGiven(Refusal &refusal);
@@ -104,6 +105,7 @@ private:
   void keepBest(const Member &member, std::vector<KernelChoice> &choices) const;
   void addCombinations(KernelChoice &choice, llvm::ArrayRef<OpOptions> options,
                        std::vector<KernelChoice> &to) const;
+  void addShared(const Domain &domain, int64_t groups, Refusal &refusal);
   void addCandidates(KernelPlan kernel, Random *random, Refusal &refusal);
   void addCandidate(Choices choices, Random *random, Refusal &refusal);
   int64_t estimateShared(llvm::ArrayRef<KernelChoice> choices) const;

@@ -105,6 +105,7 @@ std::string Plan::print() const {
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
     key("chunks", k.chunks);
+    key("token_groups", k.tokenGroups);
     key("clusters", k.clusters);
     set("pdl", k.pdl);
     if (k.weights != Layout::Unset)

@@ -39,6 +39,8 @@ struct KernelPlan {
   int64_t tileColumns = 0; ///< columns of a weight tile
   int64_t rowsPerItem = 0; ///< only where items are blocks of rows: rows of the widest value in an item
   int64_t chunks = 0; ///< only where items are chunks of heads: chunks of a head's tokens, each of an item
+  int64_t tokenGroups =
+      0; ///< only where linears multiply with several tokens: groups of them, one after another
   int64_t clusters =
       0;            ///< that run at most at a time, taking several items each; 0: as many as there are items
   int64_t pdl = -1; ///< 1: starts while the kernel before it ends; -1: left to the planner
@@ -51,6 +53,9 @@ struct KernelPlan {
 
 /// Chunks of a head's tokens.
 inline int64_t chunksOf(const KernelPlan &plan) { return plan.chunks > 0 ? plan.chunks : 1; }
+
+/// Groups of tokens, for each of which a kernel reads its weights.
+inline int64_t tokenGroupsOf(const KernelPlan &plan) { return plan.tokenGroups > 0 ? plan.tokenGroups : 1; }
 
 /// Choices for one operation. A choice that does not arise is unset.
 struct OpPlan {

@@ -36,9 +36,9 @@ private:
   llvm::StringSet<> seen; ///< operations and kernels so far
 };
 
-constexpr StringRef kKernelKeys[] = {
-    "part",     "warps", "ctas_per_sm", "ring_stages", "tile_columns", "rows_per_item", "chunks",
-    "clusters", "pdl",   "weights",     "joined",      "in_flight",    "prefetch"};
+constexpr StringRef kKernelKeys[] = {"part",          "warps",  "ctas_per_sm",  "ring_stages", "tile_columns",
+                                     "rows_per_item", "chunks", "token_groups", "clusters",    "pdl",
+                                     "weights",       "joined", "in_flight",    "prefetch"};
 constexpr StringRef kOpKeys[] = {"kernel", "split", "gather", "reduce", "finish"};
 
 } // namespace
@@ -132,8 +132,8 @@ bool PlanParser::kernelLine(Plan &plan, StringRef rest) {
   if ((int64_t)plan.kernels.size() <= index)
     plan.kernels.resize(index + 1);
   KernelPlan &k = plan.kernels[index];
-  int64_t *const fields[] = {&k.part,        &k.warps,       &k.ctasPerSm, &k.ringStages,
-                             &k.tileColumns, &k.rowsPerItem, &k.chunks,    &k.clusters};
+  int64_t *const fields[] = {&k.part,        &k.warps,  &k.ctasPerSm,   &k.ringStages, &k.tileColumns,
+                             &k.rowsPerItem, &k.chunks, &k.tokenGroups, &k.clusters};
   return keys(list, [&](StringRef key, StringRef value) {
     const StringRef *known = llvm::find(kKernelKeys, key);
     if (known == std::end(kKernelKeys))

@@ -87,7 +87,7 @@ LinearSize KernelSizes::linear(const KernelPlan &plan, const OpSizes &op, Split 
   for (int64_t width : op.widths)
     size.rows += op.finishes ? width : sliceOf(*shape, plan, width);
   size.f32 = op.needsF32 || split == Split::Columns;
-  size.payload = size.rows * (size.f32 ? 4 : op.resultBytes) * tokens();
+  size.payload = size.rows * (size.f32 ? 4 : op.resultBytes) * tokens(plan);
   return size;
 }
 
@@ -236,7 +236,7 @@ int64_t KernelSizes::exchangeBytes(const KernelPlan &kernel, int64_t payload, Ex
 double KernelSizes::tokenBytes(const KernelChoice &choice, const OpSizes &op, Split split) const {
   if (!op.takesTokens)
     return 0;
-  double all = 2.0 * tokens() * op.columns, part = choice.kernel.part;
+  double all = 2.0 * tokens(choice.kernel) * op.columns, part = choice.kernel.part;
   double mine = split == Split::Columns ? all / part : all;
   bool norms = llvm::any_of(ops, [](const OpSizes &other) { return other.kind == OpSizes::Norm; });
   return mine + (norms ? all / part : 0);
@@ -248,7 +248,7 @@ int64_t KernelSizes::sharedOfTokens(const KernelPlan &kernel, const OpSizes &op,
   bool columns = plan.split == Split::Columns;
   int64_t part = kernel.part, bytes = 0;
   if (op.takesTokens)
-    bytes += tokens() * (2 * llvm::alignTo(op.columns, 8) / (columns ? part : 1) + 16);
+    bytes += tokens(kernel) * (2 * llvm::alignTo(op.columns, 8) / (columns ? part : 1) + 16);
   if (!columns)
     bytes +=
         size.payload / part + (op.gathered ? exchangeBytes(kernel, size.payload, plan.gather, false) : 0);
@@ -256,7 +256,7 @@ int64_t KernelSizes::sharedOfTokens(const KernelPlan &kernel, const OpSizes &op,
     bytes += size.payload + exchangeBytes(kernel, size.payload, plan.reduce, true);
   else // received from all workers are the parts of one
     bytes += size.payload * (plan.reduce == Exchange::Bulk ? 3 : 2) + size.payload / part;
-  int64_t results = size.rows * op.resultBytes * tokens();
+  int64_t results = size.rows * op.resultBytes * tokens(kernel);
   return bytes + (size.f32 ? (op.gathered ? results : results / part) : 0);
 }
 
@@ -282,7 +282,7 @@ int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const
   } else if (op.kind == OpSizes::Elements) {
     for (const OpSizes::Result &result : op.results)
       if (result.isTensor)
-        bytes += sliceOf(*shape, kernel, result.width) * result.bytes * 2 * tokens() /
+        bytes += sliceOf(*shape, kernel, result.width) * result.bytes * 2 * tokens(kernel) /
                  (shape->isOfTokens() && result.checked ? part : 1);
   }
   return bytes;

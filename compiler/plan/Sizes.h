@@ -87,7 +87,7 @@ public:
   /// Bytes that a CTA reads of several tokens before it multiplies: rows for a norm's scale, and its columns.
   double tokenBytes(const KernelChoice &choice, const OpSizes &op, Split split) const;
   /// Tokens that share a multiplication.
-  int64_t tokens() const { return shape->isOfTokens() ? shape->getTokens() : 1; }
+  int64_t tokens(const KernelPlan &plan) const { return groupTokens(*shape, plan); }
   bool hasFinish(const OpSizes &op) const { return op.finishes; }
 
   /// Why an operation cannot be spread over the cluster as chosen, or "" if it can.

@@ -18,15 +18,16 @@ static LogicalResult checkReach(Operation *op, Value item, int64_t elements) {
 
 /// Tiles of several tokens, [tokens, n] by `rows` or [n, tokens] by `columns`, and memory [tokens, width].
 static LogicalResult checkTokens(Operation *op, MemRefType memory, TileType tile, bool rows, bool columns,
-                                 Value item, bool pads) {
+                                 Value item, int64_t from, bool pads) {
   if (rows && columns)
     return op->emitOpError("takes rows or columns, not both");
   if (memory.getRank() != 2 || tile.getShape().size() != 2)
     return op->emitOpError("moves rows or columns of memory [tokens, width] and a tile of rank 2, not ")
            << memory << " and " << tile;
   int64_t tokens = tile.getShape()[rows ? 0 : 1], n = tile.getShape()[rows ? 1 : 0];
-  if (rows && pads ? tokens < memory.getDimSize(0) : tokens != memory.getDimSize(0))
-    return op->emitOpError("has ") << tokens << " tokens in " << tile << " and " << memory.getDimSize(0)
+  int64_t all = memory.getDimSize(0);
+  if (from < 0 || from >= all || (!(rows && pads) && tokens > all - from))
+    return op->emitOpError("has ") << tokens << " tokens in " << tile << ", from " << from << " on of " << all
                                    << " in " << memory;
   if (!item && n > memory.getDimSize(1))
     return op->emitOpError("has ") << n << " columns in " << tile << "; " << memory << " has "
@@ -42,8 +43,10 @@ LogicalResult ReadOp::verify() {
     return failure();
   bool ofTokens = getRows() || getColumns();
   if (ofTokens && failed(checkTokens(*this, cast<MemRefType>(getMemory().getType()), tile, getRows(),
-                                     getColumns(), getItem(), /*pads=*/true)))
+                                     getColumns(), getItem(), getFrom(), /*pads=*/true)))
     return failure();
+  if (!ofTokens && getFrom())
+    return emitOpError("takes tokens from ") << int64_t(getFrom()) << " on by rows or columns only";
   if (!ofTokens && !getItem() &&
       tile.getNumElements() > cast<MemRefType>(getMemory().getType()).getNumElements())
     return emitOpError("reads ") << tile.getNumElements() << " elements of " << getMemory().getType();
@@ -83,9 +86,11 @@ LogicalResult WriteOp::verify() {
     return emitOpError("in kernel.finish writes the sum over all items: leave out `at`");
   if (items && !finishes && !getItem() && itemsOf(items.getItem()) > 1)
     return emitOpError("would write every item to the same elements: give `at %item`");
+  if (getFrom() && !getRows() && !getColumns())
+    return emitOpError("takes tokens from ") << int64_t(getFrom()) << " on by rows or columns only";
   if (getRows() || getColumns())
     return checkTokens(*this, cast<MemRefType>(getMemory().getType()), tile, getRows(), getColumns(),
-                       getItem(), /*pads=*/false);
+                       getItem(), getFrom(), /*pads=*/false);
   return checkReach(*this, getItem(), tile.getNumElements());
 }
 

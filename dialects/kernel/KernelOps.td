@@ -220,17 +220,19 @@ def Kernel_ReadOp : Kernel_Op<"read", [MemoryEffects<[MemRead]>]> {
   let summary = "copies a tile from memory; `at %item`: elements [item * n, item * n + n) of the memory, n the tile's size";
   let description = [{
     Of several tokens, memory [tokens, width]: `rows` gives a tile [tokens, n], with zeros where it has more rows, and `columns` a
-    tile [n, tokens]; n of the width's columns, from item * n on with `at %item`, zeros past the width.
+    tile [n, tokens]; n of the width's columns, from item * n on with `at %item`, zeros past the width. The tile's first token is the memory's `from`.
   }];
-  let arguments = (ins Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns);
+  let arguments = (ins Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns,
+                       DefaultValuedAttr<I64Attr, "0">:$from);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$memory (`rows` $rows^)? (`columns` $columns^)? (`at` $item^)? attr-dict `:` type($memory) `->` type($result)";
+  let assemblyFormat = "$memory (`rows` $rows^)? (`columns` $columns^)? (`from` $from^)? (`at` $item^)? attr-dict `:` type($memory) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_WriteOp : Kernel_Op<"write", [MemoryEffects<[MemWrite]>]> {
-  let summary = "copies a tile to memory, converting; elements past the memory's end are dropped; replicated: one worker writes; `rows` and `columns` as in kernel.read";
-  let arguments = (ins Kernel_Tile:$tile, Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns);
-  let assemblyFormat = "$tile `,` $memory (`rows` $rows^)? (`columns` $columns^)? (`at` $item^)? attr-dict `:` type($tile) `,` type($memory)";
+  let summary = "copies a tile to memory, converting; elements past the memory's end are dropped; replicated: one worker writes; `rows`, `columns` and `from` as in kernel.read";
+  let arguments = (ins Kernel_Tile:$tile, Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns,
+                       DefaultValuedAttr<I64Attr, "0">:$from);
+  let assemblyFormat = "$tile `,` $memory (`rows` $rows^)? (`columns` $columns^)? (`from` $from^)? (`at` $item^)? attr-dict `:` type($tile) `,` type($memory)";
   let hasVerifier = 1;
 }
 def Kernel_LoadOp : Kernel_Op<"load", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
@@ -303,11 +305,12 @@ def Kernel_ExtractOp : Kernel_Op<"extract", [Pure]> {
 def Kernel_RopeOp : Kernel_Op<"rope", [MemoryEffects<[MemRead]>]> {
   let summary = "rotates each head of a tile by row `position` of a table [positions, cos | sin]; of x [n, tokens] each token by its position";
   let description = [{
-    `at %item`, of P positions for I items: by position item / (I / P).
+    `at %item`, of P positions for I items: by position item / (I / P). `from`: of several tokens the first one's position.
   }];
-  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$table, Kernel_Mem:$position, Optional<Kernel_Item>:$item, Kernel_RopeStyleAttr:$style);
+  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$table, Kernel_Mem:$position, Optional<Kernel_Item>:$item, Kernel_RopeStyleAttr:$style,
+                       DefaultValuedAttr<I64Attr, "0">:$from);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$style $x `,` $table `position` $position (`at` $item^)? attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$style $x `,` $table `position` $position (`from` $from^)? (`at` $item^)? attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {

@@ -234,7 +234,11 @@ LogicalResult RopeOp::verify() {
     return emitOpError("rotates heads of ")
            << table.getDimSize(1) << " elements; " << getX().getType() << " is no multiple";
   int64_t positions = cast<MemRefType>(getPosition().getType()).getNumElements();
-  if (many && (positions != shape[1] || getItem() || getResult().getType().getShape() != shape))
+  int64_t from = getFrom();
+  if (many ? from < 0 || from > positions - shape[1] : from != 0)
+    return emitOpError("rotates ") << (many ? shape[1] : 1) << " tokens by positions from " << from
+                                   << " on, of " << positions;
+  if (many && (getItem() || getResult().getType().getShape() != shape))
     return emitOpError("rotates ") << shape[1] << " tokens by as many positions, not "
                                    << getPosition().getType() << (getItem() ? " of an item" : "");
   if (getItem() && itemsOf(getItem()) % positions)

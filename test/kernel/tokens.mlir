@@ -121,7 +121,7 @@ kernel.func @other_scales(%x: memref<8x64xf16>, %gain: memref<64xf32>) axes(part
 
 kernel.func @positions(%x: memref<8x64xf16>, %table: memref<9x16xf32>, %pos: memref<1xi32>) axes() plan() {
   %t = kernel.read %x columns : memref<8x64xf16> -> !kernel.tile<64x8xf16>
-  // expected-error@+1 {{rotates 8 tokens by as many positions, not 'memref<1xi32>'}}
+  // expected-error@+1 {{rotates 8 tokens by positions from 0 on, of 1}}
   %r = kernel.rope half_split %t, %table position %pos : !kernel.tile<64x8xf16>, memref<9x16xf32>, memref<1xi32> -> !kernel.tile<64x8xf16>
   kernel.return
 }
@@ -129,7 +129,7 @@ kernel.func @positions(%x: memref<8x64xf16>, %table: memref<9x16xf32>, %pos: mem
 // -----
 
 kernel.func @columns(%x: memref<8x64xf16>) axes() plan() {
-  // expected-error@+1 {{has 64 tokens in '!kernel.tile<8x64xf16>' and 8 in 'memref<8x64xf16>'}}
+  // expected-error@+1 {{has 64 tokens in '!kernel.tile<8x64xf16>', from 0 on of 8 in 'memref<8x64xf16>'}}
   %t = kernel.read %x columns : memref<8x64xf16> -> !kernel.tile<8x64xf16>
   kernel.return
 }
@@ -147,5 +147,14 @@ kernel.func @both(%x: memref<8x8xf16>) axes() plan() {
 kernel.func @flat(%x: memref<64xf16>) axes() plan() {
   // expected-error@+1 {{moves rows or columns of memory [tokens, width] and a tile of rank 2}}
   %t = kernel.read %x rows : memref<64xf16> -> !kernel.tile<8x8xf16>
+  kernel.return
+}
+
+// -----
+
+kernel.func @from(%x: memref<8x64xf16>, %y: memref<8x64xf16>) axes() plan() {
+  %t = kernel.read %x columns from 5 : memref<8x64xf16> -> !kernel.tile<64x3xf16>
+  // expected-error@+1 {{has 3 tokens in '!kernel.tile<64x3xf16>', from 6 on of 8 in 'memref<8x64xf16>'}}
+  kernel.write %t, %y columns from 6 : !kernel.tile<64x3xf16>, memref<8x64xf16>
   kernel.return
 }

@@ -139,6 +139,20 @@ attn.graph @sum(%x: tensor<{0}x256xf16>, %o: tensor<{0}x256xf16>, %gain: tensor<
       tokens, DType::f16, 6);
 }
 
+// 180 blocks of columns are no 16 slots of as many: columns cannot be split, and no CTA holds 64 tokens.
+TEST_CASE("rows: tokens go in groups where all do not fit", "[rows]") {
+  std::string text = R"(
+attn.graph @odd(%x: tensor<64x2880xf16>, %gain: tensor<2880xf32>, %w: tensor<512x2880xf16>) -> tensor<64x512xf16> {
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-5}
+  %y = attn.linear %n, [%w]
+  attn.return %y
+})";
+  Graph graph(text);
+  CHECK(GraphRun(graph, "auto").planText().find("token_groups = 2") != std::string::npos);
+  CHECK_THROWS_AS(GraphRun(graph, "graph odd\nkernel 0: token_groups = 1\n"), Failure);
+  CHECK_THROWS_AS(GraphRun(graph, "graph odd\nkernel 0: token_groups = 64\n"), Failure);
+}
+
 // A cluster of 16 CTAs has 1/16 of the columns of all tokens in each.
 TEST_CASE("rows: tokens that no CTA holds whole find a plan", "[rows]") {
   std::string text = R"(

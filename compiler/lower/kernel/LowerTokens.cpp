@@ -30,6 +30,12 @@ static std::pair<Value, int64_t> partOf(SimtBuilder &b, FuncOp func, TileType ty
   return {first, extent};
 }
 
+/// Tokens of memory from `from` on where a tile's rows are more; -1: all of them exist.
+static int64_t tokensBehind(MemRefType memory, TileType tile, int64_t from) {
+  int64_t rest = memory.getDimSize(0) - from;
+  return rest < tile.getShape()[0] ? rest : -1;
+}
+
 //===-- Rows ------------------------------------------------------------------===//
 
 /// Where a tile [tokens, n] is read: in memory where its reader does that by itself, else in shared memory.
@@ -45,9 +51,9 @@ KernelLowering::TokenRows KernelLowering::rowsOf(Value tile) {
   bool aligned = x.columns % kChunk == 0 && x.wholeColumns % kChunk == 0;
   if (ReadOp read = readInPlace(tile)) {
     auto source = cast<MemRefType>(read.getMemory().getType());
-    x.allRows = source.getDimSize(0) < type.getShape()[0] ? source.getDimSize(0) : -1;
+    x.allRows = tokensBehind(source, type, read.getFrom());
     x.stride = source.getDimSize(1) * bytes;
-    Value at = b.add(b.mul(x.firstRow, source.getDimSize(1)), x.firstColumn);
+    Value at = b.add(b.mul(b.add(x.firstRow, int64_t(read.getFrom())), source.getDimSize(1)), x.firstColumn);
     x.base = b.offset(memory.lookup(read.getMemory()), b.mul(b.wide(at), bytes));
     x.inChunks = aligned;
     return x;
@@ -188,7 +194,7 @@ LogicalResult KernelLowering::lowerReadRows(ReadOp op) {
   auto source = cast<MemRefType>(op.getMemory().getType());
   int64_t width = source.getDimSize(1), bytes = source.getElementTypeBitWidth() / 8;
   Value from = memory.lookup(op.getMemory());
-  y.allRows = source.getDimSize(0) < op.getResult().getType().getShape()[0] ? source.getDimSize(0) : -1;
+  y.allRows = tokensBehind(source, op.getResult().getType(), op.getFrom());
   Value firstColumn = b.add(b.mul(item(op.getItem()), y.wholeColumns), y.firstColumn);
   bool hangsOver = op.getItem() && itemsOf(op.getItem()) * y.wholeColumns > width;
   bool inChunks = y.inChunks && width % kChunk == 0 && source.getElementType() == y.element;
@@ -198,7 +204,8 @@ LogicalResult KernelLowering::lowerReadRows(ReadOp op) {
     Value exists = rowExists(y, row);
     if (hangsOver)
       exists = exists ? b.andI(exists, b.lt(column, width)) : b.lt(column, width);
-    Value index = b.add(b.mul(b.wide(b.add(y.firstRow, row)), width), b.wide(column));
+    Value token = b.add(b.add(y.firstRow, row), int64_t(op.getFrom()));
+    Value index = b.add(b.mul(b.wide(token), width), b.wide(column));
     Value address = b.offset(from, b.mul(index, bytes));
     if (inChunks)
       return loadChunk(y.element, address, exists);
@@ -230,7 +237,8 @@ LogicalResult KernelLowering::lowerWriteRows(WriteOp op) {
     forEach(x.rows * x.columns, [&](Value i) {
       Value row = b.div(i, x.columns), local = b.rem(i, x.columns), column = b.add(firstColumn, local);
       auto put = [&] {
-        Value index = b.add(b.mul(b.wide(b.add(x.firstRow, row)), width), b.wide(column));
+        Value token = b.add(b.add(x.firstRow, row), int64_t(op.getFrom()));
+        Value index = b.add(b.mul(b.wide(token), width), b.wide(column));
         Value v = b.toF32(b.load(x.element, at(x, row, local)));
         b.store(b.fromF32(v, target.getElementType()), b.offset(to, b.mul(index, bytes)));
       };
@@ -264,7 +272,8 @@ LogicalResult KernelLowering::lowerReadColumns(ReadOp op) {
   Value from = memory.lookup(op.getMemory());
   forFeatures(
       type, source, op.getItem(), [&](Value feature, Value token, Value column, Value exists, int64_t n) {
-        Value index = b.add(b.mul(b.wide(token), source.getDimSize(1)), b.wide(column));
+        Value index =
+            b.add(b.mul(b.wide(b.add(token, int64_t(op.getFrom()))), source.getDimSize(1)), b.wide(column));
         Value address = b.offset(from, b.mul(index, bytes));
         Values values;
         if (n > 1) {
@@ -291,7 +300,8 @@ LogicalResult KernelLowering::lowerWriteColumns(WriteOp op) {
     forFeatures(
         type, target, op.getItem(), [&](Value feature, Value token, Value column, Value exists, int64_t n) {
           auto put = [&] {
-            Value index = b.add(b.mul(b.wide(token), target.getDimSize(1)), b.wide(column));
+            Value index = b.add(b.mul(b.wide(b.add(token, int64_t(op.getFrom()))), target.getDimSize(1)),
+                                b.wide(column));
             Value address = b.offset(to, b.mul(index, bytes));
             Values values;
             for (int64_t k = 0; k < n; ++k)
@@ -318,7 +328,8 @@ LogicalResult KernelLowering::lowerTokenRope(RopeOp op) {
   auto split = [&](Value i) { return std::pair(b.div(i, tokens), b.rem(i, tokens)); };
   auto load = [&](Value i) -> Values {
     auto [pair, token] = split(i);
-    Value position = b.load(b.getI32Type(), b.offset(positions, b.mul(token, 4)));
+    Value position =
+        b.load(b.getI32Type(), b.offset(positions, b.mul(b.add(token, int64_t(op.getFrom())), 4)));
     auto [c, s] = loadRotation(op, rotationRow(op, position, b.lt(i, tokens)), b.rem(pair, half));
     return {c, s};
   };
