@@ -172,6 +172,14 @@ private:
   Value at(const TokenRows &x, Value row, Value column);
   Value rowExists(const TokenRows &x, Value row);
   Value squaresOfRow(const TokenRows &x, Value row);
+  /// Chunks of a norm of several tokens that each thread holds, where they are few: `each` of them, of
+  /// `columns` different ones of the gain. 0: it walks through them.
+  struct HeldTokens {
+    int64_t each = 0, columns = 0;
+  };
+  HeldTokens heldTokens(RmsNormOp op);
+  void preloadTokenGains(RmsNormOp op);
+  void preloadTokens(RmsScaleOp op);
   llvm::LogicalResult lowerRmsScale(RmsScaleOp op);
   llvm::LogicalResult lowerScaledNorm(RmsNormOp op);
   llvm::LogicalResult lowerReadRows(ReadOp op);
@@ -336,6 +344,7 @@ private:
   };
   llvm::DenseMap<Value, CacheArgument> caches;
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> gains; ///< of norms, by chunk of this thread
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> held;  ///< chunks of norms of several tokens
   llvm::DenseMap<std::pair<Value, Value>, std::pair<Value, Value>>
       rotations;                        ///< (table, position) → cos, sin
   llvm::DenseMap<Value, Value> scalars; ///< position, length or slot argument → its element, in this role

@@ -128,8 +128,10 @@ void KernelLowering::storeChunk(Type element, const Values &elements, Value to) 
 /// Gains do not depend on the kernel before this one: they are on their way while it ends.
 void KernelLowering::preloadGains(Block &body) {
   for (auto op : body.getOps<RmsNormOp>()) {
-    if (op.getScale())
+    if (op.getScale()) {
+      preloadTokenGains(op);
       continue;
+    }
     int64_t n = op.getX().getType().getNumElements();
     // Chunks are 16 bytes or more; a view may begin anywhere in its tile.
     if (!heldInRegisters(n, threads) || layout.tile(op.getX()) % 16)

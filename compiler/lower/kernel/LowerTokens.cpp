@@ -132,8 +132,60 @@ Value KernelLowering::squaresOfRow(const TokenRows &x, Value row) {
   return sum;
 }
 
+KernelLowering::HeldTokens KernelLowering::heldTokens(RmsNormOp op) {
+  constexpr int64_t kMost = 8;
+  TileType type = op.getX().getType();
+  ReadOp read = readInPlace(op.getX());
+  int64_t rows = type.getShape()[0], columns = localElements(func, type) / rows,
+          stride = layout.rowStride(op.getResult());
+  bool wholeRows = llvm::none_of(type.getStates(), [](StateAttr s) { return s.getDim() == 0; });
+  if (!read || !wholeRows ||
+      cast<MemRefType>(read.getMemory().getType()).getDimSize(0) - int64_t(read.getFrom()) < rows)
+    return {};
+  if (columns % kChunk || type.getShape()[1] % kChunk || layout.tile(op.getResult()) % 16 || stride % 16)
+    return {};
+  int64_t across = columns / kChunk, each = rows * across / threads;
+  if (rows * across % threads || each > kMost || (across % threads && threads % across))
+    return {};
+  return {each, std::max<int64_t>(1, across / threads)};
+}
+
+/// Gains are on their way before the kernel before this one has ended.
+void KernelLowering::preloadTokenGains(RmsNormOp op) {
+  HeldTokens h = heldTokens(op);
+  if (!h.each)
+    return;
+  TileType type = op.getX().getType();
+  auto [first, columns] = partOf(b, func, type, 1, [&](StringRef axis) -> Value { return coordinate(axis); });
+  Type element = cast<MemRefType>(op.getGain().getType()).getElementType();
+  for (int64_t i = 0; i < h.columns; ++i) {
+    Value chunk = b.rem(b.add(tid, i * threads), columns / kChunk);
+    Value column = b.add(first, b.mul(chunk, kChunk));
+    Value from = b.offset(memory.lookup(op.getGain()), b.mul(column, element.getIntOrFloatBitWidth() / 8));
+    gains[op].push_back(loadChunk(element, from, Value()));
+  }
+}
+
+/// What the norm that takes these scales will need of its own columns comes while they are made.
+void KernelLowering::preloadTokens(RmsScaleOp op) {
+  Value scale = op.getResult();
+  while (scale.hasOneUse() && isa<ExchangeOp, ExtractOp>(*scale.user_begin()))
+    scale = (*scale.user_begin())->getResult(0);
+  auto norm = scale.hasOneUse() ? dyn_cast<RmsNormOp>(*scale.user_begin()) : RmsNormOp();
+  if (!norm || !gains.contains(norm) || norm->getBlock() != op->getBlock())
+    return;
+  TokenRows x = rowsOf(norm.getX());
+  int64_t across = x.columns / kChunk;
+  for (int64_t k = 0, n = heldTokens(norm).each; k < n; ++k) {
+    Value i = b.add(tid, k * threads);
+    held[norm].push_back(
+        loadChunk(x.element, at(x, b.div(i, across), b.mul(b.rem(i, across), kChunk)), Value()));
+  }
+}
+
 /// A warp a row.
 LogicalResult KernelLowering::lowerRmsScale(RmsScaleOp op) {
+  preloadTokens(op);
   TokenRows x = rowsOf(op.getX());
   b.loop(warp, b.i32(x.rows), b.i32(warps), {}, [&](Value row, ValueRange) -> Values {
     Value mean = b.fdiv(squaresOfRow(x, row), b.f32(x.columns));
@@ -184,7 +236,15 @@ LogicalResult KernelLowering::lowerScaledNorm(RmsNormOp op) {
       e = b.fmul(b.fmul(e, scale), ofGain);
     storeChunk(rounded, v, at(y, row, column));
   };
-  forEachAhead(tid, threads, x.rows * across, 4, load, store);
+  if (auto chunks = held.find(op); chunks != held.end()) {
+    for (auto [k, words] : llvm::enumerate(chunks->second)) {
+      Values loaded = words;
+      loaded.append(gains[op][k % gains[op].size()]);
+      store(b.add(tid, k * threads), loaded);
+    }
+  } else {
+    forEachAhead(tid, threads, x.rows * across, 4, load, store);
+  }
   sync();
   return success();
 }
