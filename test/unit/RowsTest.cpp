@@ -164,5 +164,5 @@ attn.graph @wide(%x: tensor<64x16384xf16>, %gain: tensor<16384xf32>, %w: tensor<
   Graph graph(text);
   GraphRun run(graph, "auto");
   CHECK(run.clusterSizes() == std::vector<unsigned>{16});
-  CHECK_THROWS_AS(GraphRun(graph, "graph wide\nkernel 0: part = 8\n"), Failure);
+  CHECK_THROWS_AS(GraphRun(graph, "graph wide\nkernel 0: part = 8, token_groups = 1\n"), Failure);
 }
