@@ -262,12 +262,23 @@ void KernelWriter::writeAppend(attn::KvAppendOp op) {
     append();
 }
 
-/// The CTA that is the last of a head's chunks merges them, and does what follows.
+/// Most tokens that an attention reads of a request.
+int64_t KernelWriter::boundOf(attn::AttentionOp op) const {
+  int64_t capacity = op.getLen().getType().getCapacity();
+  if (!op.getPages())
+    return capacity;
+  return std::min(capacity, op.getPages().getType().getDimSize(1) * op.getCache().getType().getPage());
+}
+
+/// The CTA that is the last of a head's chunks, or shares, merges them, and does what follows.
 Value KernelWriter::mergeChunks(attn::AttentionOp op, Value state) {
   MemoryMap::Finish place = map.finishOf(op.getResult());
   auto finish =
       FinishOp::create(body, op.getLoc(), state, axis, Algorithm::Ordered, place.counters, place.partials);
-  finish.setEach(chunksOf(kernelPlan));
+  if (sharesWork(kernelPlan))
+    finish.setShares(true);
+  else
+    finish.setEach(chunksOf(kernelPlan));
   Block *block = &finish.getBody().emplaceBlock();
   auto type = cast<TileType>(state.getType());
   Value whole = block->addArgument(tile(type.getShape(), type.getElementType()), op.getLoc());
@@ -284,23 +295,28 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   int64_t group = op.getGroup(), dim = cache.getDim();
   Value q = get(op.getQ(), {Slice}), slot = append ? memory(append.getSlot()) : Value();
 
-  auto streamType =
-      KvStreamType::get(context, dim, dim, cache.getElementType(), {state(kPart, StateKind::Split)});
+  SmallVector<StateAttr> split;
+  if (!sharesWork(kernelPlan)) // else a cluster is one CTA
+    split = {state(kPart, StateKind::Split)};
+  auto streamType = KvStreamType::get(context, dim, dim, cache.getElementType(), split);
   Value kv = LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
-                                 item, chunk, op.getLen().getType().getCapacity());
+                                 op.getPages() ? memory(op.getPages()) : Value(), item, chunk, boundOf(op));
   Type f32 = Float32Type::get(context);
   TileType whole = tile({group, dim + 2}, f32);
-  SmallVector<StateAttr> partial = {state(kPart, StateKind::Softmax)};
+  SmallVector<StateAttr> partial = split;
+  if (!split.empty())
+    partial = {state(kPart, StateKind::Softmax)};
   if (chunk)
     partial.push_back(state(axis, StateKind::Softmax));
   Value softmax = AttendOp::create(body, loc, tile({group, dim + 2}, f32, partial), q, kv, op.getScaleAttr());
-  softmax = exchange(loc, ExchangeKind::Reduce, softmax, planOf(plan, op).reduce);
+  if (!split.empty())
+    softmax = exchange(loc, ExchangeKind::Reduce, softmax, planOf(plan, op).reduce);
   if (chunk)
     softmax = mergeChunks(op, softmax);
   if (append) {
     Value k = castTo(body, get(append.getK(), {Slice}), cache.getElementType());
     Value v = castTo(body, get(append.getV(), {Slice}), cache.getElementType());
-    softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, op.getScaleAttr());
+    softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, request, op.getScaleAttr());
   }
   auto normalized = NormalizeOp::create(body, loc, tile({group * dim}, elementOf(op.getResult())),
                                         tile({group}, f32), softmax);

@@ -106,16 +106,32 @@ void KernelWriter::addAxis(StringRef name, int64_t size, Level level) {
 /// An empty loop over the items.
 void KernelWriter::addLoop() {
   Location loc = graph.getLoc();
-  auto items = ForItemsOp::create(prologue, loc, axis);
+  auto items = ForItemsOp::create(prologue, loc, axis, sharesWork(kernelPlan) ? listWork() : Value());
   prologue.setInsertionPoint(items);
   Block *block = &items.getBody().emplaceBlock();
   item = block->addArgument(ItemType::get(context), loc);
+  if (sharesWork(kernelPlan))
+    chunk = block->addArgument(ItemType::get(context), loc);
   body.setInsertionPointToEnd(block);
   body.setInsertionPoint(YieldOp::create(body, loc));
   if (int64_t chunks = chunksOf(kernelPlan); chunks > 1) {
     chunk = InnerOp::create(body, loc, item.getType(), item, chunks);
     item = OuterOp::create(body, loc, item.getType(), item, chunks);
   }
+  if (shape.getRequests() > 1)
+    request = OuterOp::create(body, loc, item.getType(), item, shape.getHeads());
+}
+
+/// How the heads of the kernel's attention are shared out.
+Value KernelWriter::listWork() {
+  for (Operation *op : shape.getOps())
+    if (auto attention = dyn_cast<attn::AttentionOp>(op)) {
+      attn::KvAppendOp append = attention.getAppend();
+      return WorkListOp::create(prologue, op->getLoc(), WorkType::get(context), memory(attention.getCache()),
+                                memory(attention.getLen()), append ? memory(append.getSlot()) : Value(),
+                                boundOf(attention));
+    }
+  llvm_unreachable("only kernels of an attention share out heads");
 }
 
 /// The arguments are known now.

@@ -85,6 +85,7 @@ private:
   void addAxis(llvm::StringRef name, int64_t size, kernel::Level level);
   void addLoop();
   void writeGroup(int64_t group);
+  mlir::Value listWork();
   void close();
   mlir::OpBuilder &builderOf(const Want &want);
   mlir::Value itemOf(const Want &want) const { return want.form == Slice ? item : mlir::Value(); }
@@ -126,6 +127,7 @@ private:
   mlir::Value roundResult(attn::LinearOp op, unsigned index, mlir::Value sum, const Want &want);
   void writeAppend(attn::KvAppendOp op);
   void writeAttention(attn::AttentionOp op);
+  int64_t boundOf(attn::AttentionOp op) const;
   mlir::Value mergeChunks(attn::AttentionOp op, mlir::Value state);
   mlir::Value exchange(mlir::Location loc, kernel::ExchangeKind kind, mlir::Value tile, Exchange algorithm);
 
@@ -141,6 +143,7 @@ private:
 
   int64_t firstToken = 0, tokens = 1; ///< of the group at hand, where linears multiply with several
   mlir::Value item;                   ///< whose slices the body has: of a chunk, its head
+  mlir::Value request;                ///< of the item; null where there is one
   mlir::Value chunk; ///< the chunk of the head that the body attends to; null where items are whole heads
   /// What is stored once a head: by the last of its chunks, behind the attention.
   std::vector<std::function<void()>> late;

@@ -137,8 +137,8 @@ static int64_t stateElements(attn::AttentionOp op) {
 /// Counters of every finish, and sums that are zero between launches.
 void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
-    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && chunksOf(kernel) > 1)
-      finishes[attention.getResult()].counters = allocate(4 * kernel.part * shape.getHeads(), 16);
+    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && cutsHeads(kernel))
+      finishes[attention.getResult()].counters = allocate(4 * kernel.part * shape.getHeadItems(), 16);
     auto linear = dyn_cast<attn::LinearOp>(op);
     if (!linear || !shape.finishes(linear))
       continue;
@@ -158,9 +158,11 @@ void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const Ke
 /// Partial sums of the ordered finishes, and values that other kernels read.
 void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
-    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && chunksOf(kernel) > 1)
+    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && cutsHeads(kernel)) {
+      int64_t each = sharesWork(kernel) ? kSegmentGroups : 1;
       finishes[attention.getResult()].partials =
-          allocate(4 * itemsOf(shape, kernel) * stateElements(attention), 256);
+          allocate(4 * itemsOf(shape, kernel) * each * stateElements(attention), 256);
+    }
     auto linear = dyn_cast<attn::LinearOp>(op);
     for (Value result : op->getResults()) {
       if (linear && shape.finishes(linear) && finishes[result].partials < 0)
@@ -205,9 +207,12 @@ static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> sha
     bool rows = shape.hasRowItems();
     if (!k.part || !k.warps || !k.ctasPerSm || !k.ringStages || !k.tileColumns || (rows && !k.rowsPerItem))
       return graph.emitError("the plan leaves out choices for kernel ") << i << "; attn-plan fills them in";
-    if (chunksOf(k) > 1 && !shape.takesChunks())
+    if (cutsHeads(k) && !shape.takesChunks())
       return graph.emitError("the plan cuts the heads of kernel ")
-             << i << " into chunks = " << k.chunks << ": " << kWhyNoChunks;
+             << i << " into chunks = " << (sharesWork(k) ? std::string("work") : std::to_string(k.chunks))
+             << ": " << kWhyNoChunks;
+    if (sharesWork(k) && (k.part != 1 || k.warps != 4))
+      return graph.emitError("the plan has chunks = work in kernel ") << i << ": " << kWhyNoWork;
     KernelSizes sizes(shape);
     for (const OpSizes &op : sizes.getOps()) {
       const OpPlan &choice = planOf(plan, op.op);

@@ -28,6 +28,20 @@ int64_t cfc::kernel::attendSets(FuncOp func, LoadCacheOp load) {
   return llvm::bit_floor(uint64_t(std::min(consumerSets(func), localGroups(func, load))));
 }
 
+bool cfc::kernel::copiesTokens(CacheType cache) {
+  int64_t page = cache.getPage();
+  return page && (page < 8 || !llvm::isPowerOf2_64(page));
+}
+
+SmallVector<int64_t> cfc::kernel::cacheBox(CacheType cache, int64_t dim) {
+  SmallVector<int64_t> box = {64, cache.getPage() ? std::min(cache.getPage(), kSegment) : kSegment, 1};
+  if (copiesTokens(cache)) // what is behind the last dim is 0
+    box = {headBoxes(dim) * 64, 1, 1};
+  if (cache.hasBlocks())
+    box.push_back(1);
+  return box;
+}
+
 int64_t cfc::kernel::localGroups(FuncOp func, LoadCacheOp load) {
   int64_t groups = kGroups / load.numChunks();
   for (StateAttr s : load.getResult().getType().getStates())
@@ -129,7 +143,7 @@ void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   a.sets = attendSets(func, load);
   a.levels = llvm::Log2_64(localGroups(func, load) / a.sets) + 1;
   int64_t all = localGroups(func, load) * kLanes * bytes;
-  a.together = all <= kTogetherBytes && func.planValue("ctas_per_sm", 1) == 1;
+  a.together = all <= kTogetherBytes && func.planValue("ctas_per_sm", 1) == 1 && !load.isShare();
   a.lanesBytes = a.together ? all : a.sets * kLanes * bytes;
   a.stack = allocate(a.together ? 0 : a.sets * a.levels * bytes);
   a.apart = a.sets > 1 || a.together || a.columns.passes > 1;
@@ -198,7 +212,7 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
       return exchanges[op].workers > 1 && exchange.merges() && exchange.getAlgorithm() != Algorithm::Scatter;
     if (isa<ReadOp>(op) && isa<ReadOp>(op->getNextNode()))
       return false; // reads in a row have one
-    return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp>(op);
+    return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, WorkListOp, ExtractOp, OuterOp, InnerOp>(op);
   };
   auto readUntil = [&](Operation *user, Value tile) {
     // A loop that uses a tile from outside reads it in every iteration.
@@ -372,6 +386,7 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.sharedBytes = layout.empty + 8 * layout.stages;
   func.walk([&](ExchangeOp op) { layout.placeExchange(func, op); });
   layout.flag = layout.allocate(16);
+  func.walk([&](WorkListOp) { layout.work = layout.allocate(2 * kWorkBytes); });
   func.walk([&](FinishOp op) { layout.masks[op] = layout.allocate(op.getFinishers() ? 4 : 0); });
   layout.marks = layout.allocate(func->hasAttr(kProfileAttr) ? 8 * kMaxMarks : 0);
   layout.sharedBytes = llvm::alignTo(layout.sharedBytes, 16);
@@ -429,7 +444,10 @@ FinishOp cfc::kernel::streamedFinish(MatmulOp op) {
 
 int64_t cfc::kernel::usefulClusters(FuncOp func) {
   int64_t clusters = 1;
-  func.walk([&](ForItemsOp op) { clusters = std::max(clusters, func.axis(op.getAxis()).getSize()); });
+  func.walk([&](ForItemsOp op) {
+    int64_t shares = op.getWork() ? kGroups : 1; // of an item, at most
+    clusters = std::max(clusters, func.axis(op.getAxis()).getSize() * shares);
+  });
   if (int64_t most = func.planValue("clusters", 0))
     clusters = std::min(clusters, most);
   return clusters;
@@ -466,10 +484,12 @@ ArrayAttr TensorMaps::describe(MLIRContext *context) const {
   Builder b(context);
   SmallVector<Attribute> all;
   for (const Map &m : maps)
-    all.push_back(b.getDictionaryAttr({b.getNamedAttr("entry", b.getI64IntegerAttr(m.entry)),
-                                       b.getNamedAttr("field", b.getStringAttr(m.field)),
-                                       b.getNamedAttr("box", b.getDenseI64ArrayAttr(m.box)),
-                                       b.getNamedAttr("swizzle", b.getI64IntegerAttr(128))}));
+    all.push_back(
+        b.getDictionaryAttr({b.getNamedAttr("entry", b.getI64IntegerAttr(m.entry)),
+                             b.getNamedAttr("field", b.getStringAttr(m.field)),
+                             b.getNamedAttr("box", b.getDenseI64ArrayAttr(m.box)),
+                             // Fewer rows are no whole pattern of the swizzle.
+                             b.getNamedAttr("swizzle", b.getI64IntegerAttr(m.box[1] < 8 ? 0 : 128))}));
   return b.getArrayAttr(all);
 }
 

@@ -66,6 +66,18 @@ inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4, kGroups = 16;
 /// Columns of K and V arrive in boxes of 64: boxes of a head.
 inline int64_t headBoxes(int64_t dim) { return (dim + 63) / 64; }
 
+/// Whether the tokens of a cache are copied one by one, each to a row of headBoxes(dim) * 128 bytes of its
+/// slot, without a swizzle: pages are too small, or do not divide segments or are divided by them.
+bool copiesTokens(CacheType cache);
+/// What one tensor copy takes of K or V, whose rows have `dim` elements: (dim, token, head), and where the
+/// cache has blocks, of one of them.
+llvm::SmallVector<int64_t> cacheBox(CacheType cache, int64_t dim);
+
+/// What a warp keeps of a work list, for at most kMaxRequests requests: the cost before each request's heads
+/// and of all, then the requests' lengths; i32.
+inline constexpr int64_t kMaxRequests = 64, kWorkLengths = 4 * (kMaxRequests + 1),
+                         kWorkBytes = kWorkLengths + 4 * kMaxRequests + 12;
+
 /// Sets of consumer warps that attend, each to as many groups in a row: a power of two.
 int64_t attendSets(FuncOp func, LoadCacheOp load);
 
@@ -140,6 +152,7 @@ public:
   int64_t zeros = 0;                 ///< kZeroBytes zeros, for lanes that have no token
   int64_t scratch = 0;               ///< 1 KB of the operation at hand
   int64_t flag = 0;                  ///< 4 bytes: what one thread tells the others
+  int64_t work = 0;                  ///< of a work list: kWorkBytes of the consumers, as many of the producer
   int64_t marks = 0;                 ///< kMaxMarks times, of profiled functions
   int64_t ring = 0;
   bool copiesToPeers = false; ///< an exchange goes by bulk copies, which read this CTA's memory

@@ -70,13 +70,19 @@ void KernelOutlineProducerPass::copyFeeds(Block &from, OpBuilder &builder, IRMap
       ++numFeeds;
       continue;
     }
+    if (isa<WorkListOp>(op)) { // of the loops behind it
+      builder.clone(op, mapping);
+      continue;
+    }
     auto items = dyn_cast<ForItemsOp>(&op);
     if (!items || !consumesStreams(items))
       continue;
-    auto copy = ForItemsOp::create(builder, items.getLoc(), items.getAxis());
-    Block *body =
-        builder.createBlock(&copy.getBody(), {}, {items.getItem().getType()}, {items.getItem().getLoc()});
-    mapping.map(items.getItem(), body->getArgument(0));
+    Value work = items.getWork() ? mapping.lookup(items.getWork()) : Value();
+    auto copy = ForItemsOp::create(builder, items.getLoc(), items.getAxis(), work);
+    SmallVector<Location> locs(items.getBody().getNumArguments(), items.getLoc());
+    Block *body = builder.createBlock(&copy.getBody(), {}, items.getBody().getArgumentTypes(), locs);
+    for (auto [from, to] : llvm::zip_equal(items.getBody().getArguments(), body->getArguments()))
+      mapping.map(from, to);
     copyFeeds(items.getBody().front(), builder, mapping);
     YieldOp::create(builder, items.getLoc());
     builder.setInsertionPointAfter(copy);

@@ -313,9 +313,11 @@ static LogicalResult lowerTensorLoad(TensorLoadOp op, TensorLoadOp::Adaptor in, 
   llvm::append_range(operands, in.getCoordinates());
   std::string instruction = llvm::formatv(
       "cp.async.bulk.tensor.{0}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", rank);
-  createCopy(rewriter, op.getLoc(), op.getOnce(), instruction,
-             rank == 2 ? "[$0], [$1, {$3, $4}], [$2]" : "[$0], [$1, {$3, $4, $5}], [$2]",
-             rank == 2 ? "r,l,r,r,r" : "r,l,r,r,r,r", operands);
+  static constexpr const char *places[] = {"[$0], [$1, {$3, $4}], [$2]", "[$0], [$1, {$3, $4, $5}], [$2]",
+                                           "[$0], [$1, {$3, $4, $5, $6}], [$2]"};
+  static constexpr const char *constraints[] = {"r,l,r,r,r", "r,l,r,r,r,r", "r,l,r,r,r,r,r"};
+  createCopy(rewriter, op.getLoc(), op.getOnce(), instruction, places[rank - 2], constraints[rank - 2],
+             operands);
   rewriter.eraseOp(op);
   return success();
 }

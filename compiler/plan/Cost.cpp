@@ -122,6 +122,7 @@ private:
   void linear(const OpSizes &op, const OpPlan &plan);
   void weights(const OpSizes &op, const OpPlan &plan, ArrayRef<int64_t> stacked);
   void attention(const OpSizes &op, const OpPlan &plan);
+  void sharedAttention(const OpSizes &op, int64_t tokens);
   void exchange(const OpSizes &op, const OpPlan &plan);
   void finish();
   void stream(Stream &s, llvm::function_ref<std::string()> what);
@@ -156,7 +157,8 @@ bool cfc::areFewHeads(int64_t heads, const Machine &machine) { return heads * 4 
 
 int64_t cfc::clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine) {
   int64_t fit = std::max<int64_t>(1, machine.resident(plan.part, plan.ctasPerSm));
-  int64_t clusters = std::min(itemsOf(shape, plan), fit);
+  int64_t shares = sharesWork(plan) ? kSegmentGroups : 1; // of an item, at most
+  int64_t clusters = std::min(itemsOf(shape, plan) * shares, fit);
   return plan.clusters > 0 ? std::min(clusters, plan.clusters) : clusters;
 }
 
@@ -292,10 +294,38 @@ void Walk::weights(const OpSizes &op, const OpPlan &opPlan, ArrayRef<int64_t> st
   });
 }
 
+/// All requests are as long, and each CTA has as much of their tokens.
+void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
+  int64_t segments = llvm::divideCeil(tokens, kSegmentTokens), heads = sizes->getShape().getHeadItems();
+  int64_t mine = llvm::divideCeil(segments * heads, clusters);
+  int64_t perGroup = std::max<int64_t>(1, llvm::divideCeil(segments, kSegmentGroups));
+  AttendColumns columns = op.columnsIn(plan);
+  Stream s;
+  double tokenBytes = 2.0 * (op.dim + op.vDim);
+  s.bytes = tokenBytes * mine * kSegmentTokens * columns.passes;
+  s.gridBytes = tokenBytes * tokens * heads;
+  s.sets.assign(1, 2 * mine * columns.passes);
+  double blocks = (llvm::divideCeil(op.dim, 16) + llvm::divideCeil(op.vDim, 16)) / 2.0;
+  s.tileNs = machine.tileNs + columns.tiles * (machine.segmentNs + machine.segmentBlockNs * blocks) / 2;
+  double merges = std::max(1.0, op.group * op.vDim / 128.0);
+  s.extraNs = double(llvm::divideCeil(mine, perGroup)) * machine.groupNs * (1 + merges) / 2;
+  s.bandwidth = machine.boxBandwidth;
+  stream(s, [&]() -> std::string {
+    return llvm::formatv("{0}: {1} cached tokens of each of {2} heads, {3} query heads each, shared out",
+                         label(op), tokens, heads, op.group);
+  });
+  add(Phase::Sum, machine.finishUs + kSegmentGroups * op.stateBytes() / machine.mergeBandwidth * 1e6,
+      [&] { return label(op) + ": the shares of a head merged"; });
+  add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2,
+      [&] { return label(op) + ": the appended token"; });
+}
+
 void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   int64_t tokens = std::min(length, op.capacity), segments = llvm::divideCeil(tokens, kSegmentTokens);
   int64_t perGroup = llvm::divideCeil(segments, kSegmentGroups);
   int64_t chunks = chunksOf(plan);
+  if (sharesWork(plan))
+    return sharedAttention(op, tokens);
   int64_t groups = std::max<int64_t>(1, kSegmentGroups / plan.part / chunks); // of this CTA
   int64_t sets = llvm::bit_floor(uint64_t(std::min(setsOf(plan), groups)));
   // The CTA with the first groups has most.
@@ -316,6 +346,12 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   s.bandwidth = machine.boxBandwidth;
   if (tokens == 0)
     s.sets.assign(sets, 0);
+  // Of several requests the longest is taken to have twice the tokens of the mean: its CTAs are the last.
+  if (sizes->getShape().getRequests() > 1) {
+    s.bytes *= 2;
+    for (int64_t &tiles : s.sets)
+      tiles *= 2;
+  }
   stream(s, [&]() -> std::string {
     return llvm::formatv("{0}: {1} cached tokens{2}, {3} query heads an item", label(op), tokens,
                          chunks > 1 ? llvm::formatv(" in {0} chunks", chunks).str() : std::string(),
@@ -414,6 +450,8 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   ItemRounds &deal = cost.kernels.emplace_back();
   deal.items = itemsOf(sizes->getShape(), plan);
   deal.clusters = clustersOf(sizes->getShape(), plan, machine);
+  if (sharesWork(plan))
+    deal.items = deal.clusters; // as many shares as run at a time
   deal.rounds = llvm::divideCeil(deal.items, deal.clusters);
   int64_t clusters = deal.clusters, items = deal.items;
   slotBytes = sizes->slotBytes(chosen);

@@ -78,6 +78,8 @@ struct PlannedKernels {
 } // namespace
 
 static std::string itemName(const KernelShape &shape, const KernelPlan &plan) {
+  if (sharesWork(plan))
+    return "share of the work";
   if (chunksOf(plan) > 1)
     return "chunk of a head";
   return shape.getHeads()        ? "head"

@@ -350,7 +350,7 @@ bool cfc::canGroup(const KernelShape &shape, int64_t groups) {
 
 int64_t cfc::itemsOf(const KernelShape &shape, const KernelPlan &plan) {
   if (shape.getHeads())
-    return shape.getHeads() * chunksOf(plan);
+    return shape.getHeadItems() * chunksOf(plan);
   if (shape.hasTokenItems())
     return shape.getTokens();
   return shape.hasItems() ? llvm::divideCeil(shape.getWidest(), plan.rowsPerItem) : 1;
@@ -495,20 +495,17 @@ static LogicalResult checkCache(Operation *op, KvCacheType cache) {
   if (cache.getVDim() != cache.getDim())
     return op->emitError("has heads of V of ")
            << cache.getVDim() << " elements and of K of " << cache.getDim() << "; equal sizes are possible";
-  if (cache.isPaged())
+  if (cache.getPage() > kMostPage)
     return op->emitError("has a cache with pages of ")
-           << cache.getPage() << " tokens; caches without pages are possible";
+           << cache.getPage() << " tokens; up to " << kMostPage << " are possible";
   return success();
 }
 
 LogicalResult cfc::checkLimits(GraphOp graph) {
   for (Operation *op : kernelOps(graph)) {
-    bool cached = isa<AttentionOp, KvAppendOp>(op);
     for (Value value : activationsOf(op))
-      if (int64_t tokens = ::tokensOf(value); tokens < 1 || tokens > (cached ? 1 : kMostTokens))
-        return op->emitError("works on ")
-               << tokens
-               << (cached ? " tokens; 1 token (tensor<1x…>) is possible" : " tokens; 1 to 64 are possible");
+      if (int64_t tokens = ::tokensOf(value); tokens < 1 || tokens > kMostTokens)
+        return op->emitError("works on ") << tokens << " tokens; 1 to 64 are possible";
     if (auto append = dyn_cast<KvAppendOp>(op); append && failed(checkCache(op, append.getCache().getType())))
       return failure();
     if (auto attention = dyn_cast<AttentionOp>(op);

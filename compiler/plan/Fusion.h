@@ -44,6 +44,10 @@ public:
   bool hasTokenItems() const { return tokens > 1 && !linears && !heads; }
   /// Whether items are blocks of rows.
   bool hasRowItems() const { return items && !heads && !hasTokenItems(); }
+  /// Requests whose heads the items are, one after another; 1 where items are no heads.
+  int64_t getRequests() const { return heads ? tokens : 1; }
+  /// Heads of all requests.
+  int64_t getHeadItems() const { return heads * tokens; }
   /// Whether items may be chunks of heads: all the kernel does is one attention and what is element by
   /// element around it, and what it stores each CTA of a cluster has whole.
   bool takesChunks() const;
@@ -90,6 +94,9 @@ private:
 /// Why a kernel does not take chunks.
 inline constexpr llvm::StringLiteral kWhyNoChunks = "that takes a kernel of one attention without linears";
 
+/// What a work list needs.
+inline constexpr llvm::StringLiteral kWhyNoWork = "that takes part = 1 and warps = 4";
+
 /// The operations that run in kernels, in graph order.
 llvm::SmallVector<mlir::Operation *> kernelOps(attn::GraphOp graph);
 
@@ -121,8 +128,8 @@ int64_t finishers(int64_t rows, int64_t items, const KernelPlan &plan, Exchange 
 /// head has a multiple of 64 of them. The same for every plan.
 bool isPackable(mlir::Value value);
 
-/// Most rows of activations.
-inline constexpr int64_t kMostTokens = 64;
+/// Most rows of activations, and tokens of a page.
+inline constexpr int64_t kMostTokens = 64, kMostPage = 256;
 
 /// Checks what no plan can change: tokens, sizes of heads and rows. A diagnostic names the limit.
 mlir::LogicalResult checkLimits(attn::GraphOp graph);

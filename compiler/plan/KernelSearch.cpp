@@ -74,10 +74,15 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
 void KernelSearch::findItems(Member &member) const {
   const KernelShape &shape = member.shape();
   member.rows = member.chunks = {0};
-  if (shape.takesChunks())
-    member.chunks = only(member.given.chunks, options->randomSeed || areFewHeads(shape.getHeads(), *machine)
-                                                  ? ArrayRef<int64_t>{1, 2, 4, 8, 16}
-                                                  : ArrayRef<int64_t>{1});
+  if (shape.takesChunks()) {
+    SmallVector<int64_t> chunks = {1};
+    if (options->randomSeed || areFewHeads(shape.getHeadItems(), *machine))
+      chunks = {1, 2, 4, 8, 16};
+    // Lengths of several requests differ, so equal chunks are no equal work.
+    if (options->randomSeed || shape.getRequests() > 1)
+      chunks.push_back(kWork);
+    member.chunks = only(member.given.chunks, chunks);
+  }
   if (!shape.hasRowItems())
     return;
   member.rows.clear();
@@ -97,7 +102,7 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
       llvm::any_of(members, [&](const Member &m) { return llvm::any_of(m.sizes.getOps(), isStream); });
   bool items = llvm::any_of(
       members, [](const Member &m) { return m.shape().hasItems() && !m.shape().hasTokenItems(); });
-  int64_t heads = members.front().shape().getHeads();
+  int64_t heads = members.front().shape().getHeadItems();
   using List = ArrayRef<int64_t>;
   domain.parts = only(given.part, items ? List{1, 2, 4, 8, 16} : List{1});
   // How many clusters fit at three CTAs an SM is assumed, not measured, and such plans took up to 17 % more
@@ -218,8 +223,8 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     int64_t granule = member.shape().getGranule();
     if (int64_t n = member.rows[0]; n % granule)
       return refuse("rows_per_item", n, "multiples of " + Twine(granule) + " are possible");
-    if (int64_t n = member.chunks[0]; n && (!llvm::isPowerOf2_64(n) || n > kSegmentGroups))
-      return refuse("chunks", n, "1, 2, 4, 8 and 16 are possible");
+    if (int64_t n = member.chunks[0]; n && n != kWork && (!llvm::isPowerOf2_64(n) || n > kSegmentGroups))
+      return refuse("chunks", n, "1, 2, 4, 8, 16 and work are possible");
   }
   return llvm::all_of(members, [&](const Member &m) { return checkAtomic(m, refusal); });
 }
@@ -458,6 +463,11 @@ std::vector<KernelChoice> KernelSearch::choicesOf(Member &member, KernelPlan ker
     items = {items[random->below(items.size())]};
   for (auto [rows, chunks] : items) {
     kernel.rowsPerItem = rows, kernel.chunks = chunks;
+    if (sharesWork(kernel) && (kernel.part != 1 || kernel.warps != 4)) {
+      refusal.add(Refusal::Splits,
+                  llvm::formatv("kernel {0} has chunks = work: {1}", member.index, kWhyNoWork));
+      continue;
+    }
     kernel.joined = member.index ? member.index != index() : -1;
     const std::vector<OpOptions> *ops = optionsOf(member, kernel, refusal);
     if (!ops)

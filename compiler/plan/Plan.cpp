@@ -104,7 +104,10 @@ std::string Plan::print() const {
     set("prefetch", k.prefetch);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
-    key("chunks", k.chunks);
+    if (sharesWork(k))
+      out << separator << "chunks = work", separator = ", ";
+    else
+      key("chunks", k.chunks);
     key("token_groups", k.tokenGroups);
     key("clusters", k.clusters);
     set("pdl", k.pdl);

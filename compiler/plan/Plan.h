@@ -38,7 +38,7 @@ struct KernelPlan {
   int64_t ringStages = 0;  ///< tiles in flight in a CTA
   int64_t tileColumns = 0; ///< columns of a weight tile
   int64_t rowsPerItem = 0; ///< only where items are blocks of rows: rows of the widest value in an item
-  int64_t chunks = 0; ///< only where items are chunks of heads: chunks of a head's tokens, each of an item
+  int64_t chunks = 0;      ///< only of an attention: chunks of a head's tokens, each of an item; or kWork
   int64_t tokenGroups =
       0; ///< only where linears multiply with several tokens: groups of them, one after another
   int64_t clusters =
@@ -53,6 +53,11 @@ struct KernelPlan {
 
 /// Chunks of a head's tokens.
 inline int64_t chunksOf(const KernelPlan &plan) { return plan.chunks > 0 ? plan.chunks : 1; }
+/// `chunks = work`: each cluster takes as many tokens, whole heads and parts of some, by a work list.
+inline constexpr int64_t kWork = -1;
+inline bool sharesWork(const KernelPlan &plan) { return plan.chunks == kWork; }
+/// Whether items are parts of heads.
+inline bool cutsHeads(const KernelPlan &plan) { return chunksOf(plan) > 1 || sharesWork(plan); }
 
 /// Groups of tokens, for each of which a kernel reads its weights.
 inline int64_t tokenGroupsOf(const KernelPlan &plan) { return plan.tokenGroups > 0 ? plan.tokenGroups : 1; }

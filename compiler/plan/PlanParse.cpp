@@ -140,6 +140,8 @@ bool PlanParser::kernelLine(Plan &plan, StringRef rest) {
       return unknown(key, "key", kKernelKeys);
     if (key == "weights")
       return word<Layout>(value, "layout", {Layout::Native, Layout::Packed}, k.weights);
+    if (key == "chunks" && value == "work")
+      return k.chunks = kWork, true;
     for (auto [name, field] : {std::pair<StringRef, int64_t *>{"pdl", &k.pdl},
                                {"joined", &k.joined},
                                {"in_flight", &k.inFlight},

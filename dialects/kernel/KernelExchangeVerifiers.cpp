@@ -158,13 +158,19 @@ LogicalResult ExchangeOp::verify() {
 
 //===-- Over the grid ---------------------------------------------------------===//
 
+/// Groups of segments of a head (docs/design.md, "Order of sums").
+static constexpr int64_t kGroups = 16;
+
 int64_t FinishOp::partialBytes() {
   int64_t copies =
       getAlgorithm() == Algorithm::Atomic ? 1 : itemsOf((*this)->getParentOfType<ForItemsOp>().getItem());
+  copies *= getShares() ? kGroups : 1;
   return copies * getTile().getType().getNumElements() * getTile().getType().getElementBytes();
 }
 
 int64_t FinishOp::runLength() {
+  if (getShares())
+    return 1; // of items: their shares are not counted
   return getEach() ? getEach() : itemsOf((*this)->getParentOfType<ForItemsOp>().getItem());
 }
 
@@ -177,7 +183,7 @@ static LogicalResult checkFinishedSoftmax(FinishOp op) {
   constexpr int64_t kMostMerged = 16;
   if (op.getAlgorithm() != Algorithm::Ordered)
     return op.emitOpError("merges a partial softmax by ordered");
-  if (op.getEach() < 1 || op.getEach() > kMostMerged)
+  if (!op.getShares() && (op.getEach() < 1 || op.getEach() > kMostMerged))
     return op.emitOpError("merges partial softmaxes of each 1 to ") << kMostMerged << " items: give `each`";
   for (StateAttr s : withoutAxis(op.getTile().getType().getStates(), op.getAxis()))
     return needsReplicated(op, s, "the softmax");
@@ -233,6 +239,14 @@ LogicalResult FinishOp::verify() {
   if (failed(checkTile(*this, tile)) ||
       (getGather() ? failed(checkCollected(*this)) : failed(checkFinishedSum(*this))))
     return failure();
+  bool softmax = stateOver(tile.getStates(), getAxis()) &&
+                 stateOver(tile.getStates(), getAxis())->getKind() == StateKind::Softmax;
+  if (bool(items.getWork()) != getShares() || (getShares() && (getEach() || !softmax)))
+    return emitOpError(getShares()
+                           ? "merges the softmaxes of the shares of a kernel.work_list, and not of `each`"
+                           : "merges the `shares` of the items of a kernel.work_list");
+  if (getShares() && (!getTile().getDefiningOp<AttendOp>() || !getTile().hasOneUse()))
+    return emitOpError("merges shares of what a kernel.attend gives, and nothing else uses");
   if (int64_t n = getEach(); n && (n < 0 || axis.getSize() % n || getGather() || getPieces() != 1 ||
                                    getFinishers() || getAlgorithm() != Algorithm::Ordered))
     return emitOpError("reduces each ") << n << " of " << axis.getSize()

@@ -199,6 +199,9 @@ static LogicalResult verifyPlan(FuncOp func) {
   return success();
 }
 
+/// Requests of a cache, and tokens of a page, at most.
+static constexpr int64_t kMaxRequests = 64, kMaxPage = 256;
+
 static LogicalResult verifyArgument(FuncOp func, Type type) {
   if (auto cache = dyn_cast<CacheType>(type)) {
     Type e = cache.getElementType();
@@ -209,6 +212,10 @@ static LogicalResult verifyArgument(FuncOp func, Type type) {
       return func.emitOpError(
                  "takes caches of f16 or bf16 with at least one head of 1 to 1024 elements, not ")
              << type;
+    if (cache.getRequests() < 1 || cache.getRequests() > kMaxRequests || cache.getPage() < 0 ||
+        cache.getPage() > kMaxPage)
+      return func.emitOpError("takes caches of 1 to ")
+             << kMaxRequests << " requests, with pages of up to " << kMaxPage << " tokens, not " << type;
     return success();
   }
   auto memory = dyn_cast<MemRefType>(type);
@@ -290,14 +297,21 @@ LogicalResult FuncOp::verifyRegions() {
 //===-- kernel.for_items -------------------------------------------------------===//
 
 ParseResult ForItemsOp::parse(OpAsmParser &parser, OperationState &result) {
-  OpAsmParser::Argument item;
+  SmallVector<OpAsmParser::Argument> items;
+  OpAsmParser::UnresolvedOperand work;
   std::string axis;
-  if (parser.parseArgument(item) || parser.parseKeyword("over") || parser.parseKeywordOrString(&axis))
+  if (parser.parseArgumentList(items, AsmParser::Delimiter::None) || parser.parseKeyword("over") ||
+      parser.parseKeywordOrString(&axis))
     return failure();
-  item.type = ItemType::get(parser.getContext());
+  for (OpAsmParser::Argument &item : items)
+    item.type = ItemType::get(parser.getContext());
+  if (succeeded(parser.parseOptionalKeyword("by")) &&
+      (parser.parseOperand(work) ||
+       parser.resolveOperand(work, WorkType::get(parser.getContext()), result.operands)))
+    return failure();
   result.addAttribute(getAxisAttrName(result.name), parser.getBuilder().getStringAttr(axis));
   Region *body = result.addRegion();
-  if (parser.parseOptionalAttrDictWithKeyword(result.attributes) || parser.parseRegion(*body, {item}))
+  if (parser.parseOptionalAttrDictWithKeyword(result.attributes) || parser.parseRegion(*body, items))
     return failure();
   ensureTerminator(*body, parser.getBuilder(), result.location);
   return success();
@@ -305,8 +319,10 @@ ParseResult ForItemsOp::parse(OpAsmParser &parser, OperationState &result) {
 
 void ForItemsOp::print(OpAsmPrinter &printer) {
   printer << " ";
-  printer.printOperand(getItem());
+  printer.printOperands(getBody().getArguments());
   printer << " over " << getAxis();
+  if (getWork())
+    printer << " by " << getWork();
   printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {getAxisAttrName()});
   printer << " ";
   printer.printRegion(getBody(), /*printEntryBlockArgs=*/false, /*printBlockTerminators=*/false);
@@ -319,17 +335,27 @@ LogicalResult ForItemsOp::verify() {
     return emitOpError("needs a grid axis of its kernel; '") << getAxis() << "' is none";
   if ((*this)->getParentOfType<ForItemsOp>())
     return emitOpError("cannot be nested in another kernel.for_items");
-  if (getBody().getNumArguments() != 1 || !isa<ItemType>(getBody().getArgument(0).getType()))
-    return emitOpError("has one block argument, the item");
+  auto isItem = [](BlockArgument argument) { return isa<ItemType>(argument.getType()); };
+  if (getBody().getNumArguments() != (getWork() ? 2 : 1) || !llvm::all_of(getBody().getArguments(), isItem))
+    return emitOpError(getWork() ? "has two block arguments, the item and its share"
+                                 : "has one block argument, the item");
+  auto list = getWork() ? getWork().getDefiningOp<WorkListOp>() : WorkListOp();
+  if (!getWork())
+    return success();
+  auto cache = list ? cast<CacheType>(list.getCache().getType()) : CacheType();
+  if (!list || cache.getHeads() * cache.getRequests() != axis.getSize())
+    return emitOpError("shares out ") << axis.getSize() << " items by a kernel.work_list of as many heads";
+  if (func.clusterSize() != 1 || func.consumerWarps() != 4)
+    return emitOpError("shares out heads to clusters of one CTA with 4 consumer warps");
   return success();
 }
 
 //===-- kernel.outer and kernel.inner ------------------------------------------===//
 
-/// Of an item of a loop, whose items `of` divides.
+/// Of an item of a loop, or of the whole that items are parts of; `of` divides them.
 static LogicalResult verifyPartOfItem(Operation *op, Value item, int64_t of) {
-  if (!isa<BlockArgument>(item))
-    return op->emitOpError("takes the item of a kernel.for_items");
+  if (!isa<BlockArgument>(item) && !item.getDefiningOp<OuterOp>())
+    return op->emitOpError("takes the item of a kernel.for_items, or a kernel.outer of it");
   if (int64_t items = itemsOf(item); of < 1 || items % of)
     return op->emitOpError("divides ")
            << items << " items into runs of " << of << ", which does not divide them";

@@ -65,6 +65,10 @@ static LogicalResult checkWhole(Operation *op, Value item) {
   if (finish && finish.getEach() && (!outer || int64_t(outer.getOf()) != int64_t(finish.getEach())))
     return op->emitOpError("in a kernel.finish of each ")
            << finish.getEach() << " items stores at the kernel.outer of " << finish.getEach();
+  auto loop = op->getParentOfType<ForItemsOp>();
+  if (loop && loop.getWork() && !(finish && finish.getShares() && item == loop.getItem()))
+    return op->emitOpError("would store a head for each of its shares: put it into a kernel.finish of its "
+                           "`shares`, at the loop's item");
   if (item && item.getDefiningOp() && !(finish && finish.getEach()))
     return op->emitOpError("would store several items to the same elements: put it into a kernel.finish of "
                            "each of their runs");
@@ -82,7 +86,8 @@ LogicalResult WriteOp::verify() {
   bool finishes = (*this)->getParentOfType<FinishOp>() != nullptr;
   if (failed(checkWhole(*this, getItem())))
     return failure();
-  if (finishes && getItem() && !getItem().getDefiningOp())
+  auto finish = (*this)->getParentOfType<FinishOp>();
+  if (finishes && !finish.getShares() && getItem() && !getItem().getDefiningOp())
     return emitOpError("in kernel.finish writes the sum over all items: leave out `at`");
   if (items && !finishes && !getItem() && itemsOf(items.getItem()) > 1)
     return emitOpError("would write every item to the same elements: give `at %item`");
@@ -148,9 +153,36 @@ LogicalResult LoadOp::verify() {
 
 /// The head of an item, of a cache.
 static LogicalResult checkHeads(Operation *op, Value item, CacheType cache) {
-  if (itemsOf(item) > cache.getHeads())
+  if (itemsOf(item) > cache.getHeads() * cache.getRequests())
     return op->emitOpError("takes a head for each of ")
-           << itemsOf(item) << " items; " << cache << " has " << cache.getHeads();
+           << itemsOf(item) << " items; " << cache << " has " << cache.getHeads() * cache.getRequests();
+  return success();
+}
+
+/// A memory with an element for each request of a cache.
+static LogicalResult checkPerRequest(Operation *op, Value memory, CacheType cache, StringRef what) {
+  int64_t elements = cast<MemRefType>(memory.getType()).getNumElements();
+  if (elements >= cache.getRequests())
+    return success();
+  return op->emitOpError("needs ") << what << " of each of " << cache.getRequests() << " requests, not "
+                                   << memory.getType();
+}
+
+/// Pages of a request by request; only paged caches have some.
+static LogicalResult checkPages(LoadCacheOp op, CacheType cache) {
+  if (!op.getPages() != !cache.getPage())
+    return op.emitOpError(cache.getPage() ? "needs `pages`, where the pages of "
+                                          : "has `pages`, which are of no use to ")
+           << cache << (cache.getPage() ? " lie" : "");
+  if (!op.getPages())
+    return success();
+  auto table = cast<MemRefType>(op.getPages().getType());
+  if (table.getRank() != 2 || !table.getElementType().isInteger(32) ||
+      table.getDimSize(0) != cache.getRequests())
+    return op.emitOpError("needs pages in memory of i32 [")
+           << cache.getRequests() << " requests, pages], not " << table;
+  if (int64_t most = table.getDimSize(1) * cache.getPage(); int64_t(op.getBound()) > most)
+    return op.emitOpError("has a bound of ") << op.getBound() << " tokens; its pages hold " << most;
   return success();
 }
 
@@ -158,6 +190,16 @@ static LogicalResult checkHeads(Operation *op, Value item, CacheType cache) {
 static constexpr int64_t kGroups = 16;
 
 static LogicalResult checkChunk(LoadCacheOp op) {
+  if (op.isShare()) {
+    auto loop = op->getParentOfType<ForItemsOp>();
+    if (!loop || op.getChunk() != loop.getShare() || op.getItem() != loop.getItem())
+      return op.emitOpError("streams a share of the item of its kernel.for_items, `at` that item");
+    auto list = loop.getWork().getDefiningOp<WorkListOp>();
+    if (list && list.getCache() == op.getCache() && list.getLength() == op.getLength() &&
+        list.getSlot() == op.getSlot() && list.getBound() == op.getBound())
+      return success();
+    return op.emitOpError("streams other tokens than those that its kernel.work_list shares out");
+  }
   auto inner = op.getChunk().getDefiningOp<InnerOp>();
   auto outer = op.getItem() ? op.getItem().getDefiningOp<OuterOp>() : OuterOp();
   if (!inner || !outer || inner.getItem() != outer.getItem() || inner.getOf() != outer.getOf())
@@ -186,7 +228,9 @@ LogicalResult LoadCacheOp::verify() {
       return emitOpError("splits tokens over dimension 0");
   if (failed(checkNumber(*this, getLength(), 32, "the number of tokens")) ||
       (getSlot() && failed(checkNumber(*this, getSlot(), 64, "the slot"))) ||
-      failed(checkHeads(*this, getItem(), cache)))
+      failed(checkHeads(*this, getItem(), cache)) || failed(checkPages(*this, cache)) ||
+      failed(checkPerRequest(*this, getLength(), cache, "the number of tokens")) ||
+      (getSlot() && failed(checkPerRequest(*this, getSlot(), cache, "the slot"))))
     return failure();
   if (getChunk() && failed(checkChunk(*this)))
     return failure();
@@ -194,6 +238,19 @@ LogicalResult LoadCacheOp::verify() {
   if (bound < 1 || bound > kMaxIndexed / 2)
     return emitOpError("has a bound of ") << bound << " tokens; 1 to " << kMaxIndexed / 2 << " are possible";
   return checkStates(*this, {kGroups / numChunks()}, stream.getStates());
+}
+
+LogicalResult WorkListOp::verify() {
+  auto cache = cast<CacheType>(getCache().getType());
+  if (failed(checkNumber(*this, getLength(), 32, "the number of tokens")) ||
+      (getSlot() && failed(checkNumber(*this, getSlot(), 64, "the slot"))) ||
+      failed(checkPerRequest(*this, getLength(), cache, "the number of tokens")) ||
+      (getSlot() && failed(checkPerRequest(*this, getSlot(), cache, "the slot"))))
+    return failure();
+  int64_t bound = getBound();
+  if (bound < 1 || bound > kMaxIndexed / 2)
+    return emitOpError("has a bound of ") << bound << " tokens; 1 to " << kMaxIndexed / 2 << " are possible";
+  return success();
 }
 
 LogicalResult AppendOp::verify() {
@@ -204,7 +261,8 @@ LogicalResult AppendOp::verify() {
     if (failed(needsReplicated(*this, x, "its row")))
       return failure();
   }
-  if (failed(checkNumber(*this, getSlot(), 64, "the slot")) || failed(checkWhole(*this, getItem())))
+  if (failed(checkNumber(*this, getSlot(), 64, "the slot")) || failed(checkWhole(*this, getItem())) ||
+      failed(checkPerRequest(*this, getSlot(), cache, "the slot")))
     return failure();
   return checkHeads(*this, getItem(), cache);
 }

@@ -125,6 +125,9 @@ def Kernel_Cache : Kernel_Type<"Cache", "cache"> {
 def Kernel_Item : Kernel_Type<"Item", "item"> {
   let summary = "index of the work item at hand";
   }
+def Kernel_Work : Kernel_Type<"Work", "work"> {
+  let summary = "shares of the heads of all requests, one for each cluster (kernel.work_list)";
+}
 def Kernel_Mem : MemRefOf<[F16, BF16, F32, I32, I64]>;
 
 class Kernel_Op<string mnemonic, list<Trait> traits = []> : Op<Kernel_Dialect, mnemonic, traits>;
@@ -168,13 +171,33 @@ def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItem
   let summary = "end of a region";
   let assemblyFormat = "attr-dict";
 }
+def Kernel_WorkListOp : Kernel_Op<"work_list", [MemoryEffects<[MemRead]>]> {
+  let summary = "shares out the cached tokens of all requests among the clusters that run, by the lengths in memory";
+  let description = [{
+    All work is a sequence of units: request by request, head by head, 16 groups of segments each. A unit costs the segments
+    of its group, the first one of a head one more. Of n clusters cluster i takes the units before which a cost from
+    i / n to (i + 1) / n of the whole lies: some heads it has whole, at most two in part. Operands as of kernel.load_cache.
+  }];
+  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, I64Attr:$bound);
+  let results = (outs Kernel_Work:$result);
+  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? `bound` $bound attr-dict `:` type(operands)";
+  let hasVerifier = 1;
+}
 def Kernel_ForItemsOp : Kernel_Op<"for_items", [SingleBlockImplicitTerminator<"YieldOp">]> {
   let summary = "runs the body for each item of a grid axis that this cluster takes";
-  let arguments = (ins StrAttr:$axis);
+  let description = [{
+    `kernel.for_items %h, %share over head by %work`: for each head of a request of which this cluster has a share, and the
+    share: a run of the head's groups of segments. Clusters are one CTA with 4 consumer warps.
+  }];
+  let arguments = (ins StrAttr:$axis, Optional<Kernel_Work>:$work);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
-  let extraClassDeclaration = [{ ::mlir::Value getItem() { return getBody().getArgument(0); } }];
+  let extraClassDeclaration = [{
+    ::mlir::Value getItem() { return getBody().getArgument(0); }
+    /// With a work list: the share of the item.
+    ::mlir::Value getShare() { return getWork() ? ::mlir::Value(getBody().getArgument(1)) : ::mlir::Value(); }
+  }];
 }
 
 def Kernel_GridSyncOp : Kernel_Op<"grid_sync", []> {
@@ -249,20 +272,28 @@ def Kernel_LoadOp : Kernel_Op<"load", [MemoryEffects<[MemRead]>, AttrSizedOperan
 def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "streams the first `length` cached tokens of head `item`; none where the request is idle (`slot` negative)";
   let description = [{
+    Of a cache of several requests item r * heads + h is head h of request r, and `length` and `slot` have an element for each request.
+    `pages` [requests, pages of a request] says where pages of a paged cache lie; one outside of the pool counts as the nearest in it.
     `chunk`, a kernel.inner: only that part of the 16 groups of segments; the head is then the kernel.outer of the same item.
+    Or a share of the item (kernel.for_items … by %work).
   }];
-  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Item>:$item,
-                       Optional<Kernel_Item>:$chunk, I64Attr:$bound);
+  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Mem>:$pages,
+                       Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound);
   let results = (outs Kernel_KvStream:$result);
-  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`pages` $pages^)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// Chunks of a head, each of an item.
-    int64_t numChunks() { return getChunk() ? itemsOf(getChunk()) : 1; }
+    int64_t numChunks() { return getChunk() && !isShare() ? itemsOf(getChunk()) : 1; }
+    /// Whether the tokens are those of a share of a work list.
+    bool isShare() { return getChunk() && ::mlir::isa<::mlir::BlockArgument>(getChunk()); }
   }];
 }
 def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
   let summary = "stores a token's K and V of head `item` in row `slot`; a negative slot stores nothing";
+  let description = [{
+    Items and requests are those of kernel.load_cache. In a paged cache slot p * page + i is row i of page p.
+  }];
   let arguments = (ins Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Cache:$cache, Kernel_Mem:$slot, Optional<Kernel_Item>:$item);
   let assemblyFormat = "$k `,` $v `to` $cache `slot` $slot (`at` $item^)? attr-dict `:` type(operands)";
   let hasVerifier = 1;
@@ -321,10 +352,10 @@ def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {
   let hasVerifier = 1;
 }
 def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
-  let summary = "merges the token of this step into an online softmax, unless the request is idle";
-  let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Mem:$slot, F64Attr:$scale);
+  let summary = "merges the token of this step into an online softmax, unless the request (`at %item`, of several) is idle";
+  let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Mem:$slot, Optional<Kernel_Item>:$item, F64Attr:$scale);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$state `,` $q `,` $k `,` $v `slot` $slot `scale` $scale attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$state `,` $q `,` $k `,` $v `slot` $slot (`at` $item^)? `scale` $scale attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_NormalizeOp : Kernel_Op<"normalize", [Pure]> {
@@ -402,11 +433,13 @@ def Kernel_FinishOp : Kernel_Op<"finish", [SingleBlockImplicitTerminator<"YieldO
     the shares of those that cannot know that fall to the cluster that starts last. F is at most 32, and at most the number of items.
     `each` > 0, by ordered: each so many items in a row are a run of its own, whose last arriver runs the body; what the body
     writes goes to the kernel.outer of the item. A partial softmax is always merged by runs, of at most 16.
+    `shares`: of the item's shares (kernel.for_items … by %work). A head that one cluster has whole is finished there; of others each
+    group of segments leaves its softmax, and the CTA whose arrival makes them 16 merges them.
   }];
   let arguments = (ins Kernel_Tile:$tile, StrAttr:$axis, Kernel_AlgorithmAttr:$algorithm,
                        DefaultValuedAttr<I64Attr, "-1">:$counters, DefaultValuedAttr<I64Attr, "-1">:$partials,
                        UnitAttr:$gather, DefaultValuedAttr<I64Attr, "1">:$pieces, DefaultValuedAttr<I64Attr, "0">:$finishers,
-                       DefaultValuedAttr<I64Attr, "0">:$each);
+                       DefaultValuedAttr<I64Attr, "0">:$each, UnitAttr:$shares);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

@@ -80,7 +80,7 @@ LogicalResult AwaitWordsOp::verify() {
 }
 
 LogicalResult TensorLoadOp::verify() {
-  if (getCoordinates().size() != 2 && getCoordinates().size() != 3)
-    return emitOpError("takes 2 or 3 coordinates, not ") << getCoordinates().size();
+  if (getCoordinates().size() < 2 || getCoordinates().size() > 4)
+    return emitOpError("takes 2 to 4 coordinates, not ") << getCoordinates().size();
   return success();
 }

@@ -259,7 +259,7 @@ def Simt_PrefetchOp : Simt_Sync<"prefetch", "cp.async.bulk.prefetch.L2: `bytes` 
 def Simt_TensorLoadOp : Simt_Op<"tensor_load"> {
   let summary = "cp.async.bulk.tensor global to shared: the box of the tensor map at `map` whose first element is at `coordinates`";
   let description = [{
-    2 or 3 coordinates, innermost first, in elements. Elements outside of the tensor are 0. Always completes the bytes of
+    2 to 4 coordinates, innermost first, in elements. Elements outside of the tensor are 0. Always completes the bytes of
     a whole box on `barrier`. `dst` is aligned to 1024 bytes where the map swizzles, else to 128. A map that memory
     holds must have been acquired by `tensor_map_acquire` in this thread. `once`: nobody reads the box again soon.
   }];

@@ -54,7 +54,7 @@ void cfc_emu_prefetch(CfcFiber *, const char *source, uint32_t bytes, uint32_t l
 void cfc_emu_tensor_map_acquire(CfcFiber *, const char *map, uint32_t location);
 // `rank` coordinates; the others are 0.
 void cfc_emu_tensor_load(CfcFiber *, char *target, const char *map, int32_t at0, int32_t at1, int32_t at2,
-                         uint32_t rank, char *barrier, uint32_t location);
+                         int32_t at3, uint32_t rank, char *barrier, uint32_t location);
 void cfc_emu_bulk_push(CfcFiber *, char *target, const char *source, uint32_t bytes, char *barrier,
                        uint32_t location);
 // `value`: the bytes to store.

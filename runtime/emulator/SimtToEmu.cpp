@@ -207,7 +207,7 @@ LogicalResult KernelLowering::lowerStoreAsync(simt::StoreAsyncOp store) {
 LogicalResult KernelLowering::lowerTensorLoad(simt::TensorLoadOp load) {
   SmallVector<Value> operands = {load.getDst(), load.getMap()};
   llvm::append_range(operands, load.getCoordinates());
-  operands.resize(5, constant(0));
+  operands.resize(6, constant(0));
   operands.push_back(constant(load.getCoordinates().size()));
   operands.push_back(load.getBarrier());
   return replaceByCall("tensor_load", operands);

@@ -114,7 +114,7 @@ void cfc_emu_tensor_map_acquire(Fiber *fiber, const char *map, uint32_t location
 }
 
 void cfc_emu_tensor_load(Fiber *fiber, char *target, const char *map, int32_t at0, int32_t at1, int32_t at2,
-                         uint32_t rank, char *barrier, uint32_t location) {
+                         int32_t at3, uint32_t rank, char *barrier, uint32_t location) {
   Launch &launch = *fiber->launch;
   launch.maybePreempt(fiber, location);
   checkGlobal(fiber, map, sizeof(EmulatedTensorMap), 64, location, "tensor map");
@@ -125,7 +125,7 @@ void cfc_emu_tensor_load(Fiber *fiber, char *target, const char *map, int32_t at
   auto box = std::make_unique<TensorBox>();
   std::memcpy(&box->map, map, sizeof(EmulatedTensorMap));
   checkMap(fiber, box->map, rank, location);
-  box->at[0] = at0, box->at[1] = at1, box->at[2] = at2;
+  box->at[0] = at0, box->at[1] = at1, box->at[2] = at2, box->at[3] = at3;
   uint32_t bytes = rowBytes(box->map) * rowsOf(box->map);
   checkShared(fiber, target, bytes, box->map.swizzle ? 1024 : 128, location, "destination");
   checkShared(fiber, barrier, 8, 8, location, "mbarrier");

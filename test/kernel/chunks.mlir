@@ -68,8 +68,8 @@ kernel.func @of_none(%x: memref<64xf32>) axes(item = 6 @grid) plan() {
 
 kernel.func @twice(%x: memref<64xf32>) axes(item = 8 @grid) plan() {
   kernel.for_items %i over item {
-    %h = kernel.outer %i of 2
-    // expected-error@+1 {{takes the item of a kernel.for_items}}
+    %h = kernel.inner %i of 2
+    // expected-error@+1 {{takes the item of a kernel.for_items, or a kernel.outer of it}}
     %g = kernel.outer %h of 2
   }
   kernel.return

@@ -141,7 +141,7 @@ CUresult encodeTiled(CUtensorMap *map, int type, uint32_t rank, void *base, cons
   geometry.rank = rank;
   geometry.stride[0] = type == kMapFloat16 || type == kMapBfloat16 ? 2 : 4;
   geometry.swizzle = swizzle == kMapSwizzle128 ? 128 : 0;
-  bool good = geometry.base % 16 == 0 && (rank == 2 || rank == 3) && interleave == kMapInterleaveNone &&
+  bool good = geometry.base % 16 == 0 && rank >= 2 && rank <= 4 && interleave == kMapInterleaveNone &&
               fill == kMapFillZero && reinterpret_cast<uintptr_t>(map) % 64 == 0;
   for (uint32_t i = 0; good && i < rank; ++i) {
     geometry.size[i] = sizes[i];

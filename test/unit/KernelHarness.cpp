@@ -78,12 +78,10 @@ void KernelRun::allocate() {
     b.k = add(t.name + ".k", b.blocks * t.heads * tokens * t.dim, t.dtype);
     b.v = add(t.name + ".v", b.blocks * t.heads * tokens * t.dimOfV(), t.dtype);
     b.capacity = capacity;
-    b.strideToken = runtime::rowOrTensorBytes(t);
-    b.strideHead = b.strideToken * tokens;
-    b.strideBlock = b.strideHead * t.heads;
-    b.vStrideToken = runtime::rowBytesOfV(t);
-    b.vStrideHead = b.vStrideToken * tokens;
-    b.vStrideBlock = b.vStrideHead * t.heads;
+    uint64_t k = runtime::rowOrTensorBytes(t), v = runtime::rowBytesOfV(t);
+    int64_t token = tokensOutside ? t.heads : 1, head = tokensOutside ? 1 : tokens;
+    b.strideToken = k * token, b.strideHead = k * head, b.strideBlock = k * tokens * t.heads;
+    b.vStrideToken = v * token, b.vStrideHead = v * head, b.vStrideBlock = v * tokens * t.heads;
   }
   std::vector<char> image = runtime::tableImage(graph, bound, emu::writeTensorMap);
   std::memcpy(table, image.data(), image.size());

@@ -39,6 +39,7 @@ public:
   /// Tokens of every cache.
   int64_t capacity = 256;
   int64_t pool = 16; ///< pages of caches that have pages
+  bool tokensOutside = false; ///< caches are [block][token][head][dim]
 
 private:
   struct Buffer {

@@ -100,7 +100,7 @@ void KernelLowering::loadArguments() {
     };
     auto number = [&](int64_t k) { return b.load(b.getI64Type(), b.offset(table, first + 8 * k)); };
     if (auto type = dyn_cast<CacheType>(arg.getType())) {
-      CacheArgument &cache = caches[arg] = {pointer(0), pointer(1), number(2), number(3), number(4)};
+      CacheArgument &cache = caches[arg] = {type, pointer(0), pointer(1), number(2), number(3), number(4)};
       if (type.hasBlocks())
         cache.strideBlock = number(5), cache.blocks = number(6);
       int64_t v = type.firstVStride();
@@ -209,6 +209,7 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
   b.loc = op->getLoc();
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](ForItemsOp o) { return lowerForItems(o); })
+      .Case([&](WorkListOp o) { return planWork(o, /*producer=*/false), success(); })
       .Case([&](GridSyncOp o) { return lowerGridSync(o); })
       .Case([&](ReadOp o) { return lowerRead(o); })
       .Case([&](WriteOp o) { return lowerWrite(o); })
@@ -253,8 +254,7 @@ static bool followsWrite(ForItemsOp op) {
 LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
   if (followsWrite(op))
     sync();
-  Value first = b.create<simt::ClusterIdOp>(b.getI32Type());
-  Value step = b.create<simt::NumClustersOp>(b.getI32Type());
+  auto [first, end, step] = itemRange(op);
   LogicalResult result = success();
   preloadRotations(op.getBody().front());
   auto waiting = llvm::make_filter_range(op.getBody().front().getOps<FinishOp>(),
@@ -266,21 +266,21 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
     sync();
   Value outerRound = round;
   inLoop = true;
-  Values end = b.loop(first, b.i32(func.axis(op.getAxis()).getSize()), step,
-                      {ring.slot, ring.phase, b.i32(0)}, [&](Value i, ValueRange args) -> Values {
-                        ring = {args[0], args[1], ring.first};
-                        round = args[2];
-                        items[op.getItem()] = i;
-                        result = lowerBlock(op.getBody().front());
-                        b.loc = op.getLoc();
-                        if (usesBulkExchange(op)) // its buffers were read here, and copies write them next
-                          b.create<simt::FenceProxyAsyncOp>();
-                        sync();
-                        Value next = b.add(i, step);
-                        tellPeersOfUse(op.getBody().front(), b.lt(next, func.axis(op.getAxis()).getSize()));
-                        return {ring.slot, ring.phase, b.add(round, 1)};
-                      });
-  ring = {end[0], end[1], ring.first};
+  Values left = b.loop(first, end, step, {ring.slot, ring.phase, b.i32(0)},
+                       [&, end = end, step = step](Value i, ValueRange args) -> Values {
+                         ring = {args[0], args[1], ring.first};
+                         round = args[2];
+                         setItem(op, i);
+                         result = lowerBlock(op.getBody().front());
+                         b.loc = op.getLoc();
+                         if (usesBulkExchange(op)) // its buffers were read here, and copies write them next
+                           b.create<simt::FenceProxyAsyncOp>();
+                         sync();
+                         Value next = b.add(i, step);
+                         tellPeersOfUse(op.getBody().front(), b.lt(next, end));
+                         return {ring.slot, ring.phase, b.add(round, 1)};
+                       });
+  ring = {left[0], left[1], ring.first};
   round = outerRound;
   inLoop = false;
   for (FinishOp finish : waiting)
@@ -368,10 +368,21 @@ void KernelLowering::loadScalars() {
   }
 }
 
-Value KernelLowering::scalar(Value argument) {
+Value KernelLowering::scalar(Value argument, Value index) {
   if (Value known = scalars.lookup(argument))
     return known;
-  return b.load(cast<MemRefType>(argument.getType()).getElementType(), memory.lookup(argument));
+  Type element = cast<MemRefType>(argument.getType()).getElementType();
+  Value from = memory.lookup(argument);
+  if (index)
+    from = b.offset(from, b.mul(index, element.getIntOrFloatBitWidth() / 8));
+  return b.load(element, from);
+}
+
+std::pair<Value, Value> KernelLowering::requestAndHead(Value kernelItem, CacheType cache) {
+  Value i = item(kernelItem);
+  if (cache.getRequests() == 1)
+    return {b.i32(0), i};
+  return {b.div(i, cache.getHeads()), b.rem(i, cache.getHeads())};
 }
 
 /// Ranks count with the last declared cta axis fastest.

@@ -52,7 +52,9 @@ private:
                     llvm::function_ref<Values(Value)> load, llvm::function_ref<void(Value, Values)> use);
   /// Loads what positions, lengths and slots hold, once for a role; the element of one of them.
   void loadScalars();
-  Value scalar(Value argument);
+  Value scalar(Value argument, Value index = {});
+  /// The request and the head of an item of a cache.
+  std::pair<Value, Value> requestAndHead(Value kernelItem, CacheType cache);
   /// Coordinate of this CTA on a cta axis, and the rank that differs from this one's by `x` on that axis
   /// (xor).
   Value coordinate(llvm::StringRef axis);
@@ -128,10 +130,20 @@ private:
     Value length, segmentsPerGroup, segments;
     Value firstGroup;    ///< of the item's chunk of the head
     int64_t chunkGroups; ///< in it
+    Value shareGroups;   ///< in a share; null where it is none
   };
   Tokens tokensOf(LoadCacheOp load, bool report);
+  /// Groups that each attending set takes.
+  Value groupsOfSet(const Tokens &t, LoadCacheOp load);
+  /// A request's tokens are as many as memory says, at most what the cache holds; none where it is idle. With
+  /// `reporter` a thread for which that holds sets the status.
+  struct LengthSource {
+    Value cache, length, slot; ///< slot may be null
+    uint64_t bound;
+  };
+  Value lengthOf(const LengthSource &source, Value request, Value reporter);
   /// Whether a slot says that the request has no new token: it is negative, or not in `cache` (may be null).
-  Value isIdle(Value slotMemory, Value cache);
+  Value isIdle(Value slotMemory, Value request, Value cache);
   Value tilesAcross(const MatmulTiling &t, Value firstRow);
   /// The segments of a group of each attending set of consumer warps. They share the ring: the sets' j-th
   /// segments lie one after another.
@@ -140,8 +152,47 @@ private:
   };
   /// Group `g` of each set's own groups.
   SetSegments segmentsOfSets(const Tokens &t, LoadCacheOp load, Value g);
+  Value pageAt(LoadCacheOp load, Value request, Value page);
+  Values pagesOfSegment(LoadCacheOp load, Value token, const Tokens &t);
+  /// K or V, and whether nobody reads it again soon.
+  struct CacheSide {
+    llvm::StringRef field;
+    int64_t dim;
+    bool once;
+  };
+  void feedSegment(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t,
+                   mlir::ValueRange pages, Ring r);
+  void feedTokens(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t, Ring r);
   /// Segments [first, last) of local group `g`.
   std::pair<Value, Value> segmentsOfGroup(const Tokens &t, KvStreamType type, Value g);
+
+  //===-- LowerWorkList.cpp -------------------------------------------------------===//
+  /// A work list as one role has it.
+  struct Work {
+    CacheType cache;
+    int64_t shift = 0; ///< of segments, to be costs
+    Value table;       ///< in shared memory: kWorkBytes
+    Value low, high;   ///< costs between which this cluster's units begin
+    Value first, last; ///< heads [first, last) of which it has units
+  };
+  Value costOfHead(const Work &w, Value length);
+  void sumWork(WorkListOp op, const Work &w, bool report);
+  Value workLength(const Work &w, Value request);
+  Value workBefore(const Work &w, Value request);
+  Value headAtCost(const Work &w, Value x);
+  Value groupsBefore(const Work &w, Value x, Value length);
+  std::pair<Value, Value> shareOfHead(const Work &w, Value i);
+  void findWork(Work &w);
+  void planWork(WorkListOp op, bool producer);
+  /// A cluster's items of a loop: first, end and step.
+  struct ItemRange {
+    Value first, end, step;
+  };
+  ItemRange itemRange(ForItemsOp op);
+  void setItem(ForItemsOp op, Value i);
+  Value statesOfHead(FinishOp op);
+  llvm::LogicalResult lowerFinishOfShares(FinishOp op);
+  Value groupsWithTokens(AttendOp op);
 
   //===-- LowerMemory.cpp ----------------------------------------------------------===//
   llvm::LogicalResult lowerRead(ReadOp op);
@@ -230,7 +281,8 @@ private:
   //===-- LowerAttend.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerAttend(AttendOp op);
   void attendPass(AttendOp op, const Tokens &tokens, Value firstHead);
-  void mergeGroup(AttendOp op, Value g, Value lanes, Value stack);
+  void mergeGroup(AttendOp op, Value g, Value lanes, Value stack, Value firstHead, Value isWhole);
+  void mergeLevels(AttendOp op, Value stack);
   void mergeSets(AttendOp op, Value firstHead);
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
@@ -307,7 +359,7 @@ private:
   void finishElements(FinishOp op, Value index, llvm::DenseMap<Value, Values> known, Value sum);
   Value mergedPartials(FinishOp op, Value index);
   void mergePartials(FinishOp op, Value rows, int64_t local);
-  void mergeStates(FinishOp op, Value states);
+  void mergeStates(FinishOp op, Value states, int64_t n, Value count);
   void collectItems(FinishOp op, Value from);
 
   //===-- LowerWaitingFinish.cpp ------------------------------------------------------===//
@@ -338,10 +390,13 @@ private:
   Value table, workspace;
   llvm::DenseMap<Value, Value> memory; ///< memref argument → global address
   struct CacheArgument {
+    CacheType type;
     Value k, v, strideHead, strideToken, capacity; ///< addresses; bytes and tokens (i64)
     Value strideBlock, blocks;                     ///< where there are several requests or pages, else null
     Value vStrideHead, vStrideToken, vStrideBlock; ///< the same values as K's where V's dim is K's
   };
+  /// Rows that slots may name.
+  Value slotsOf(const CacheArgument &cache);
   llvm::DenseMap<Value, CacheArgument> caches;
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> gains; ///< of norms, by chunk of this thread
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> held;  ///< chunks of norms of several tokens
@@ -350,11 +405,13 @@ private:
   llvm::DenseMap<Value, Value> scalars; ///< position, length or slot argument → its element, in this role
   llvm::DenseMap<mlir::Operation *, Arrivals> arrivals; ///< of streamed sums
   llvm::DenseMap<mlir::Operation *, Value> starts,
-      orders;                           ///< of sums that wait: what the counts were, of thread 0
-  llvm::DenseMap<Value, Value> items;   ///< item → i32
-  Ring ring;                            ///< of this set of consumer warps
-  llvm::SmallVector<Ring> rings;        ///< of the producer, by set
-  Value round;                          ///< how often the loop at hand has run (i32)
+      orders;                         ///< of sums that wait: what the counts were, of thread 0
+  llvm::DenseMap<Value, Value> items; ///< item → i32
+  llvm::DenseMap<Value, std::pair<Value, Value>> shares; ///< share of an item → its groups, [first, second)
+  llvm::DenseMap<Value, Work> works;                     ///< of work lists, in this role
+  Ring ring;                                             ///< of this set of consumer warps
+  llvm::SmallVector<Ring> rings;                         ///< of the producer, by set
+  Value round;                                           ///< how often the loop at hand has run (i32)
   int64_t profile;                      ///< byte offset of the marks in the workspace; -1: none
   llvm::SmallVector<std::string> marks; ///< their names
   llvm::SmallVector<int64_t> markThreads;

@@ -72,6 +72,7 @@ struct Attend {
   MmaOperands qk, pv;
   Value lane, tokenLane;                   // tokenLane: first token of this warp's 16
   SmallVector<SmallVector<Values>> q = {}; // by n-tile: B registers per 16 dims
+  bool rows = false;                       // of tokens lie one after another, not in swizzled boxes
 
   /// Dims are taken 16 at a time. Of the last there may be 8 alone: those that boxes hold behind them do not
   /// count.
@@ -113,6 +114,11 @@ struct Attend {
   Values rowAddresses(Value slot, Value token, Value side, int64_t blocks) {
     Values all;
     for (int64_t k = 0; k < blocks; ++k) {
+      if (rows) {
+        Value at = b.add(b.mul(token, llvm::divideCeil(blocks, 4) * 128), b.mul(side, 16));
+        all.push_back(b.offset(b.offset(slot, at), 32 * k));
+        continue;
+      }
       Value at = b.add(b.mul(token, 128), swizzled(b, b.add(side, 2 * (k % 4)), token));
       all.push_back(b.offset(b.offset(slot, at), k / 4 * kSegment * 128));
     }
@@ -287,6 +293,7 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
            MmaOperands(b, kv.getElementType(), kv.getElementType()),
            lane,
            b.mul(setWarp, kLane)};
+  a.rows = copiesTokens(cast<CacheType>(load.getCache().getType()));
   Value there = firstHead ? b.sub(b.i32(all), firstHead) : Value(); // heads from it on
   for (int64_t t = 0; t < a.tiles; ++t)
     a.loadQueries(bufferOf(op.getQ()), t, firstHead, there);
@@ -295,6 +302,7 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
   int64_t lanesOfSet = (buffers.together ? each : 1) * kLanes * stateBytes;
   Value lanes = b.offset(shared, b.add(b.mul(set, lanesOfSet), buffers.lanes));
   Value stack = b.offset(shared, b.add(b.mul(set, buffers.levels * stateBytes), buffers.stack));
+  Value isWhole = load.isShare() ? b.eq(tokens.shareGroups, kGroups) : Value();
   auto groupOfSet = [&](Value g, ValueRange outer) -> Values {
     SetSegments segments = segmentsOfSets(tokens, load, g);
     Value first = segments.first[0], count = segments.count[0];
@@ -336,17 +344,25 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
     syncSet(); // the last group's lanes are merged
     a.storeLane(state, b.offset(lanes, b.mul(setWarp, stateBytes)));
     syncSet();
-    mergeGroup(op, g, lanes, stack);
+    mergeGroup(op, g, lanes, stack, firstHead, isWhole);
     return {in[0], in[1]};
   };
   auto groups = [&]() -> Values {
-    return b.loop(b.i32(0), b.i32(each), b.i32(1), {ring.slot, ring.phase}, groupOfSet);
+    Value count = groupsOfSet(tokens, load);
+    // Of a share only groups with tokens: those behind them are empty, and merge without a trace.
+    if (load.isShare())
+      count = b.min(count, b.max(b.i32(0), b.sub(groupsWithTokens(op), tokens.firstGroup)));
+    return b.loop(b.i32(0), count, b.i32(1), {ring.slot, ring.phase}, groupOfSet);
   };
   Values end = attending == sets ? groups()
                                  : b.ifElse({b.getI32Type(), b.getI32Type()}, b.lt(set, attending), groups,
                                             [&]() -> Values { return {ring.slot, ring.phase}; });
   ring = {end[0], end[1], ring.first};
   sync();
+  if (load.isShare()) {
+    b.ifThen(isWhole, [&] { mergeLevels(op, stack); });
+    sync();
+  }
   if (buffers.apart)
     mergeSets(op, firstHead);
 }
@@ -380,11 +396,22 @@ void KernelLowering::mergeSets(AttendOp op, Value firstHead) {
   sync();
 }
 
-/// Pushes group `g` of this set, whose lanes are at `lanes`, on the set's counter of merged groups.
-void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack) {
+/// Pushes group `g` of this set, whose lanes are at `lanes`, on the set's counter of merged groups; or, of a
+/// share that is no whole head (`isWhole`: null or whether it is), leaves it where the head's groups lie.
+void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack, Value firstHead,
+                                Value isWhole) {
   const AttendBuffers &buffers = layout.attend(op);
   int64_t dim = op.getKv().getType().getVDim(), heads = buffers.columns.heads;
   int64_t stateBytes = heads * (dim + 2) * 4, levels = buffers.levels, setThreads = kSetWarps * 32;
+  Value group;
+  if (isWhole) {
+    Tokens t = tokensOf(op.getKv().getDefiningOp<LoadCacheOp>(), /*report=*/false);
+    int64_t groupBytes = op.getResult().getType().getNumElements() * 4;
+    group =
+        b.offset(statesOfHead(cast<FinishOp>(*op->user_begin())), b.mul(b.add(t.firstGroup, g), groupBytes));
+    if (firstHead)
+      group = b.offset(group, b.mul(firstHead, (dim + 2) * 4));
+  }
   b.loop(b.rem(tid, setThreads), b.i32(heads * dim), b.i32(setThreads), {},
          [&](Value i, ValueRange) -> Values {
            Value head = b.div(i, dim), d = b.rem(i, dim);
@@ -392,6 +419,13 @@ void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack) 
                kLanes, [&](int64_t j) { return loadState(b, b.offset(lanes, j * stateBytes), head, d, dim); },
                [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
            Value active = b.i1(true);
+           if (isWhole) {
+             active = isWhole;
+             Value stores = b.xorI(isWhole, 1);
+             if (firstHead) // the last pass may have fewer heads
+               stores = b.andI(stores, b.lt(b.add(firstHead, head), op.getResult().getType().getShape()[0]));
+             b.ifThen(stores, [&] { storeState(b, carry, group, head, d, dim); });
+           }
            for (int64_t level = 0; level < levels; ++level) {
              Value at = b.offset(stack, level * stateBytes);
              Value merges = level + 1 == levels ? b.i1(false) : b.ne(b.andI(g, int64_t(1) << level), 0);
@@ -413,6 +447,32 @@ void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack) 
          });
 }
 
+/// What the counter of merged groups holds of a head whose groups behind the last token are left out: its
+/// levels are the bits of their number, the smallest last in order. A full counter is the head's sum as it
+/// is.
+void KernelLowering::mergeLevels(AttendOp op, Value stack) {
+  const AttendBuffers &buffers = layout.attend(op);
+  int64_t dim = op.getKv().getType().getVDim(), heads = buffers.columns.heads, levels = buffers.levels;
+  int64_t stateBytes = heads * (dim + 2) * 4;
+  Value groups = groupsWithTokens(op), last = b.offset(stack, (levels - 1) * stateBytes);
+  b.ifThen(b.lt(groups, kGroups), [&] {
+    forEach(heads * dim, [&](Value i) {
+      Value head = b.div(i, dim), d = b.rem(i, dim);
+      Values total = {b.negInf(), b.f32(0), b.f32(0)};
+      for (int64_t level = 0; level + 1 < levels; ++level) {
+        auto merge = [&]() -> Values {
+          SoftmaxState held = loadState(b, b.offset(stack, level * stateBytes), head, d, dim);
+          SoftmaxState sum = mergeSoftmax(b, held, {total[0], total[1], total[2]});
+          return {sum.m, sum.l, sum.o};
+        };
+        total = b.ifElse(SmallVector<Type>(3, b.getF32Type()), b.ne(b.andI(groups, int64_t(1) << level), 0),
+                         merge, [&]() -> Values { return total; });
+      }
+      storeState(b, {total[0], total[1], total[2]}, last, head, d, dim);
+    });
+  });
+}
+
 /// The cache over whose tokens a softmax state was taken; null if it is not made here.
 static Value cacheOf(Value state) {
   while (true) {
@@ -428,10 +488,10 @@ static Value cacheOf(Value state) {
   return load ? Value(load.getCache()) : Value();
 }
 
-Value KernelLowering::isIdle(Value slotMemory, Value cache) {
-  Value slot = scalar(slotMemory);
+Value KernelLowering::isIdle(Value slotMemory, Value request, Value cache) {
+  Value slot = scalar(slotMemory, request);
   Value idle = b.lt(slot, 0);
-  return cache ? b.orI(idle, b.ge(slot, caches.find(cache)->second.capacity)) : idle;
+  return cache ? b.orI(idle, b.ge(slot, slotsOf(caches.find(cache)->second))) : idle;
 }
 
 LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
@@ -439,7 +499,7 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
   int64_t dim = op.getK().getType().getNumElements();
   Value scratch = b.offset(shared, layout.scratch);
-  Value idle = isIdle(op.getSlot(), cacheOf(op.getState()));
+  Value idle = isIdle(op.getSlot(), item(op.getItem()), cacheOf(op.getState()));
   sync(); // the last reader of the scratch
   // One warp a head: its score in base 2.
   b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {

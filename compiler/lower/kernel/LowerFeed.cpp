@@ -28,8 +28,9 @@ void KernelLowering::acquireMaps(ProducerOp op) {
   SetVector<int64_t> offsets;
   op.walk([&](FeedOp feed) {
     if (auto cache = feed.getStream().getDefiningOp<LoadCacheOp>()) {
-      offsets.insert(mapOffset(cache.getCache(), "k_pointer", {64, kSegment, 1}));
-      offsets.insert(mapOffset(cache.getCache(), "v_pointer", {64, kSegment, 1}));
+      auto type = cast<CacheType>(cache.getCache().getType());
+      for (auto [field, dim] : {std::pair{"k_pointer", type.getDim()}, {"v_pointer", type.getVDim()}})
+        offsets.insert(mapOffset(cache.getCache(), field, cacheBox(type, dim)));
       return;
     }
     auto load = feed.getStream().getDefiningOp<LoadOp>();
@@ -54,8 +55,11 @@ void KernelLowering::lowerProducer(ProducerOp op) {
   oneLane = !op.walk([&](FeedOp f) {
                  auto load = f.getStream().getDefiningOp<LoadOp>();
                  bool rows = load && !tilingOf(load, f.getSlots())->boxRows;
+                 auto cache = f.getStream().getDefiningOp<LoadCacheOp>();
+                 rows |= cache && copiesTokens(cast<CacheType>(cache.getCache().getType()));
                  return rows ? WalkResult::interrupt() : WalkResult::advance();
                }).wasInterrupted();
+  op.walk([&](WorkListOp list) { planWork(list, /*producer=*/true); }); // by all lanes
   oneLane ? b.ifThen(b.eq(lane, 0), feed) : feed();
 }
 
@@ -125,16 +129,13 @@ void KernelLowering::feedBlock(Block &block) {
     auto loop = dyn_cast<ForItemsOp>(op);
     if (!loop)
       continue;
-    Value first = b.create<simt::ClusterIdOp>(b.getI32Type());
-    Value step = b.create<simt::NumClustersOp>(b.getI32Type());
-    Values end = b.loop(first, b.i32(func.axis(loop.getAxis()).getSize()), step, flatRings(),
-                        [&](Value i, ValueRange args) -> Values {
-                          assignRings(args);
-                          items[loop.getItem()] = i;
-                          feedBlock(loop.getBody().front());
-                          return flatRings();
-                        });
-    assignRings(end);
+    auto [first, end, step] = itemRange(loop);
+    assignRings(b.loop(first, end, step, flatRings(), [&](Value i, ValueRange args) -> Values {
+      assignRings(args);
+      setItem(loop, i);
+      feedBlock(loop.getBody().front());
+      return flatRings();
+    }));
   }
 }
 
@@ -419,22 +420,38 @@ Value KernelLowering::tilesAcross(const MatmulTiling &t, Value firstRow) {
   return b.min(b.i32(sets), left);
 }
 
+Value KernelLowering::lengthOf(const LengthSource &source, Value request, Value reporter) {
+  const CacheArgument &cache = caches.find(source.cache)->second;
+  Value length = scalar(source.length, request);
+  Value bound = b.narrow(b.min(b.i64(source.bound), cache.capacity));
+  if (reporter) {
+    Value outside = b.orI(b.lt(length, 0), b.lt(bound, length));
+    b.ifThen(b.andI(outside, reporter), [&] { setStatus(1); });
+  }
+  length = b.min(b.max(length, b.i32(0)), bound);
+  return source.slot ? b.select(isIdle(source.slot, request, source.cache), b.i32(0), length) : length;
+}
+
 KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
   const CacheArgument &cache = caches.find(load.getCache())->second;
-  Value length = scalar(load.getLength());
-  Value bound = b.min(b.i64(load.getBound()), cache.capacity);
-  bound = b.narrow(bound);
-  Value outside = b.orI(b.lt(length, 0), b.lt(bound, length));
-  if (report)
-    b.ifThen(b.andI(outside, b.eq(tid, 0)), [&] { setStatus(1); });
-  length = b.min(b.max(length, b.i32(0)), bound);
-  if (load.getSlot()) {
-    length = b.select(isIdle(load.getSlot(), load.getCache()), b.i32(0), length);
+  Value request = requestAndHead(load.getItem(), cache.type).first, length;
+  auto loop = load->getParentOfType<ForItemsOp>();
+  if (load.isShare())
+    length = workLength(works.find(loop.getWork())->second, request);
+  else
+    length = lengthOf({load.getCache(), load.getLength(), load.getSlot(), load.getBound()}, request,
+                      report ? b.eq(tid, 0) : Value());
+  Value segments = b.shr(b.add(length, kSegment - 1), 6), perGroup = b.shr(b.add(segments, kGroups - 1), 4);
+  if (load.isShare()) {
+    auto [from, to] = shares.find(load.getChunk())->second;
+    return {length, perGroup, segments, from, kGroups, b.sub(to, from)};
   }
-  Value segments = b.shr(b.add(length, kSegment - 1), 6);
   int64_t chunkGroups = kGroups / load.numChunks();
-  return {length, b.shr(b.add(segments, kGroups - 1), 4), segments, b.mul(item(load.getChunk()), chunkGroups),
-          chunkGroups};
+  return {length, perGroup, segments, b.mul(item(load.getChunk()), chunkGroups), chunkGroups, Value()};
+}
+
+Value KernelLowering::groupsOfSet(const Tokens &t, LoadCacheOp load) {
+  return t.shareGroups ? t.shareGroups : b.i32(localGroups(func, load) / attendSets(func, load));
 }
 
 std::pair<Value, Value> KernelLowering::segmentsOfGroup(const Tokens &t, KvStreamType type, Value g) {
@@ -448,23 +465,104 @@ std::pair<Value, Value> KernelLowering::segmentsOfGroup(const Tokens &t, KvStrea
   return {first, b.min(b.add(first, t.segmentsPerGroup), t.segments)};
 }
 
+/// Where a page lies: its number in the pool. One outside sets the status, and the nearest counts.
+Value KernelLowering::pageAt(LoadCacheOp load, Value request, Value page) {
+  const CacheArgument &cache = caches.find(load.getCache())->second;
+  int64_t ofRequest = cast<MemRefType>(load.getPages().getType()).getDimSize(1);
+  Value at = b.add(b.mul(request, ofRequest), page);
+  Value block = b.load(b.getI32Type(), b.offset(memory.lookup(load.getPages()), b.mul(b.wide(at), 4)));
+  Value last = b.narrow(b.min(b.add(cache.blocks, -1), b.i64(std::numeric_limits<int32_t>::max())));
+  b.ifThen(b.orI(b.lt(block, 0), b.lt(last, block)), [&] { setStatus(8); });
+  return b.max(b.min(block, last), b.i32(0));
+}
+
+/// Where the pages of a segment lie, those that have tokens.
+KernelLowering::Values KernelLowering::pagesOfSegment(LoadCacheOp load, Value token, const Tokens &t) {
+  const CacheArgument &cache = caches.find(load.getCache())->second;
+  int64_t page = cache.type.getPage();
+  Value request = requestAndHead(load.getItem(), cache.type).first;
+  Value first = b.div(token, page), last = b.div(b.add(t.length, -1), page);
+  Values pages;
+  for (int64_t i = 0; i < std::max<int64_t>(1, kSegment / page); ++i)
+    pages.push_back(pageAt(load, request, b.min(b.add(first, i), last)));
+  return pages;
+}
+
+/// Copies the segment of K or V that begins at `token` into a slot.
+void KernelLowering::feedSegment(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t,
+                                 ValueRange pages, Ring r) {
+  CacheType type = caches.find(load.getCache())->second.type;
+  int64_t boxes = headBoxes(side.dim), page = type.getPage();
+  auto [request, head] = requestAndHead(load.getItem(), type);
+  auto copy = [&, head = head](Value dst, Value column, Value row, Value block) {
+    Values at = {column, row, head};
+    if (type.hasBlocks())
+      at.push_back(block);
+    Value from = map(load.getCache(), side.field, cacheBox(type, side.dim));
+    b.create<simt::TensorLoadOp>(dst, from, at, fullBarrier(r), side.once);
+  };
+  if (!page || page >= kSegment) {
+    acquireSlot(r, b.i32(boxes * kSegment * 128));
+    Value slot = slotAddress(r), row = page ? b.rem(token, page) : token, block = page ? pages[0] : request;
+    forCopies(b.i32(boxes),
+              [&](Value i) { copy(b.offset(slot, b.mul(i, kSegment * 128)), b.mul(i, 64), row, block); });
+    return;
+  }
+  // Pages behind the last token may be anywhere.
+  Value left = b.sub(t.length, token);
+  Value have = b.min(b.i32(kSegment / page), b.div(b.add(left, page - 1), page));
+  acquireSlot(r, b.mul(have, boxes * page * 128));
+  Value slot = slotAddress(r);
+  for (int64_t p = 0; p < kSegment / page; ++p)
+    b.ifThen(b.lt(b.i32(p), have), [&] {
+      forCopies(b.i32(boxes), [&](Value i) {
+        Value dst = b.offset(slot, b.add(b.mul(i, kSegment * 128), p * page * 128));
+        copy(dst, b.mul(i, 64), b.i32(0), pages[p]);
+      });
+    });
+}
+
+/// The same token by token, where pages and segments do not fit.
+void KernelLowering::feedTokens(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t,
+                                Ring r) {
+  CacheType type = caches.find(load.getCache())->second.type;
+  int64_t page = type.getPage(), bytes = headBoxes(side.dim) * 128;
+  auto [request, head] = requestAndHead(load.getItem(), type);
+  Value have = b.min(b.i32(kSegment), b.sub(t.length, token));
+  acquireSlot(r, b.mul(have, bytes));
+  Value slot = slotAddress(r), barrier = fullBarrier(r),
+        from = map(load.getCache(), side.field, cacheBox(type, side.dim));
+  forCopies(have, [&, request = request, head = head](Value i) {
+    Value at = b.add(token, i);
+    Value block = pageAt(load, request, b.div(at, page));
+    Value dst = b.offset(slot, b.mul(i, bytes));
+    b.create<simt::TensorLoadOp>(dst, from, ValueRange{b.i32(0), b.rem(at, page), head, block}, barrier,
+                                 side.once);
+  });
+}
+
 void KernelLowering::feedCache(LoadCacheOp load, int64_t heads) {
+  CacheType cache = caches.find(load.getCache())->second.type;
   KvStreamType type = load.getResult().getType();
   Tokens tokens = tokensOf(load, /*report=*/false);
-  Value head = item(load.getItem());
   // What a further pass reads again should stay in the L2.
   int64_t passes = attendColumns(func, type, heads).passes;
-  auto copy = [&](StringRef field, int64_t dim, Value token, Ring r) {
-    int64_t boxes = headBoxes(dim);
-    acquireSlot(r, b.i32(boxes * kSegment * 128));
-    Value slot = slotAddress(r), barrier = fullBarrier(r),
-          tensorMap = map(load.getCache(), field, {64, kSegment, 1});
-    forCopies(b.i32(boxes), [&](Value i) {
-      b.create<simt::TensorLoadOp>(b.offset(slot, b.mul(i, kSegment * 128)), tensorMap,
-                                   ValueRange{b.mul(i, 64), token, head}, barrier, /*once=*/passes == 1);
-    });
+  auto copy = [&](Value token, Ring r) {
+    Values pages;
+    if (cache.isPaged() && !copiesTokens(cache))
+      pages = pagesOfSegment(load, token, tokens);
+    for (const CacheSide &side : {CacheSide{"k_pointer", type.getDim(), passes == 1},
+                                  CacheSide{"v_pointer", type.getVDim(), passes == 1}}) {
+      if (copiesTokens(cache))
+        feedTokens(load, side, token, tokens, r);
+      else
+        feedSegment(load, side, token, tokens, pages, r);
+      r = advance(r);
+    }
+    return r;
   };
-  int64_t attending = attendSets(func, load), each = localGroups(func, load) / attending;
+  int64_t attending = attendSets(func, load);
+  Value each = groupsOfSet(tokens, load);
   auto group = [&](Value g, ValueRange outer) -> Values {
     SetSegments all = segmentsOfSets(tokens, load, g);
     return b.loop(b.i32(0), all.count[0], b.i32(1), outer, [&](Value j, ValueRange args) -> Values {
@@ -472,11 +570,7 @@ void KernelLowering::feedCache(LoadCacheOp load, int64_t heads) {
       for (int64_t i = 0; i < attending; ++i) {
         auto feed = [&]() -> Values {
           Ring r{now[2 * i], now[2 * i + 1], rings[i].first};
-          Value token = b.shl(b.add(all.first[i], j), 6);
-          copy("k_pointer", type.getDim(), token, r);
-          r = advance(r);
-          copy("v_pointer", type.getVDim(), token, r);
-          r = advance(r);
+          r = copy(b.shl(b.add(all.first[i], j), 6), r);
           return {r.slot, r.phase};
         };
         auto pass = [&]() -> Values { return {now[2 * i], now[2 * i + 1]}; };
@@ -488,9 +582,7 @@ void KernelLowering::feedCache(LoadCacheOp load, int64_t heads) {
       return now;
     });
   };
-  auto pass = [&](Value, ValueRange args) -> Values {
-    return b.loop(b.i32(0), b.i32(each), b.i32(1), args, group);
-  };
+  auto pass = [&](Value, ValueRange args) -> Values { return b.loop(b.i32(0), each, b.i32(1), args, group); };
   assignRings(passes == 1 ? pass({}, flatRings())
                           : b.loop(b.i32(0), b.i32(passes), b.i32(1), flatRings(), pass));
 }

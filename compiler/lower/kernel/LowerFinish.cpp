@@ -59,17 +59,24 @@ void KernelLowering::collectItems(FinishOp op, Value from) {
       [&](Value i, Value data) { b.store(data, b.offset(to, b.mul(i, word))); });
 }
 
-/// The softmaxes of a run of items, one after another at `states`, into the body's tile.
-void KernelLowering::mergeStates(FinishOp op, Value states) {
+/// `n` softmaxes, one after another at `states`, into the body's tile. Those from `count` on, unless it is
+/// null, are empty, and not in memory.
+void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value count) {
   TileType type = op.getTile().getType();
-  int64_t n = op.runLength(), heads = type.getShape()[0], dim = type.getShape()[1] - 2;
+  int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
   constexpr int64_t kAhead = 48; // loads of a thread that are on their way together
   auto headAndDim = [&](Value i) { return std::pair(b.div(i, dim), b.rem(i, dim)); };
   auto load = [&](Value i) {
     auto [head, d] = headAndDim(i);
     Values all;
     for (int64_t k = 0; k < n; ++k) {
-      SoftmaxState s = loadState(b, b.offset(states, k * type.getNumElements() * 4), head, d, dim);
+      Value at = b.i32(k), exists;
+      if (count)
+        exists = b.lt(at, count), at = b.select(exists, at, b.i32(0));
+      SoftmaxState s = loadState(b, b.offset(states, b.mul(at, type.getNumElements() * 4)), head, d, dim);
+      if (exists)
+        s = {b.select(exists, s.m, b.negInf()), b.select(exists, s.l, b.f32(0)),
+             b.select(exists, s.o, b.f32(0))};
       all.append({s.m, s.l, s.o});
     }
     return all;
@@ -101,7 +108,7 @@ void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
   int64_t width = local % 4 == 0 && whole % 4 == 0 ? 4 : 1;
   StateKind kind = stateOver(op.getTile().getType().getStates(), op.getAxis())->getKind();
   if (kind == StateKind::Softmax)
-    return mergeStates(op, rows);
+    return mergeStates(op, rows, op.runLength(), Value());
   bool max = kind == StateKind::Max;
   auto merge = [&](Value x, Value y) { return max ? b.fmax(x, y) : b.fadd(x, y); };
   Type type = width == 4 ? Type(VectorType::get({4}, b.getF32Type())) : Type(b.getF32Type());
@@ -120,6 +127,8 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
     return op.emitOpError("has no place in the workspace for its counters and partial sums");
   if (isStreamed(op))
     return lowerStreamedFinish(op);
+  if (op.getShares())
+    return lowerFinishOfShares(op);
   bool atomic = op.getAlgorithm() == Algorithm::Atomic;
   auto items = op->getParentOfType<ForItemsOp>();
   // Runs of items count their arrivals apart.

@@ -156,25 +156,41 @@ LogicalResult KernelLowering::lowerWrite(WriteOp op) {
   return success();
 }
 
+Value KernelLowering::slotsOf(const CacheArgument &cache) {
+  return cache.type.getPage() ? b.mul(cache.blocks, cache.type.getPage()) : cache.capacity;
+}
+
 LogicalResult KernelLowering::lowerAppend(AppendOp op) {
   auto type = cast<CacheType>(op.getCache().getType());
   const CacheArgument &cache = caches.find(op.getCache())->second;
-  Value slot = scalar(op.getSlot());
+  auto [request, head] = requestAndHead(op.getItem(), type);
+  Value slot = scalar(op.getSlot(), request), slots = slotsOf(cache);
   Value acts = b.i1(true);
   if (func.clusterSize() > 1)
     acts = b.eq(rank, 0);
-  Value fits = b.lt(slot, cache.capacity);
-  Value wrong = b.orI(b.ge(slot, cache.capacity), b.lt(slot, -1));
+  Value fits = b.lt(slot, slots);
+  Value wrong = b.orI(b.ge(slot, slots), b.lt(slot, -1));
   b.ifThen(b.andI(acts, b.andI(b.eq(tid, 0), wrong)), [&] { setStatus(2); });
   acts = b.andI(acts, b.andI(b.ge(slot, 0), fits));
-  Value row = b.add(b.mul(b.wide(item(op.getItem())), cache.strideHead), b.mul(slot, cache.strideToken));
+  Value token = slot, block = b.wide(request);
+  if (type.getPage())
+    block = b.div(slot, type.getPage()), token = b.rem(slot, type.getPage());
+  auto rowOf = [&, head = head](Value strideHead, Value strideToken, Value strideBlock) {
+    Value row = b.add(b.mul(b.wide(head), strideHead), b.mul(token, strideToken));
+    return type.hasBlocks() ? b.add(row, b.mul(block, strideBlock)) : row;
+  };
+  auto store = [&](Value tile, Value base, int64_t dim, Value row) {
+    forEach(dim, [&](Value i) {
+      Value x = b.fromF32(loadElement(tile, i), type.getElementType());
+      b.store(x, b.offset(base, b.add(row, b.wide(b.mul(i, 2)))));
+    });
+  };
+  Value kRow = rowOf(cache.strideHead, cache.strideToken, cache.strideBlock), vRow = kRow;
+  if (type.hasVStrides())
+    vRow = rowOf(cache.vStrideHead, cache.vStrideToken, cache.vStrideBlock);
   b.ifThen(acts, [&] {
-    for (auto [tile, base, dim] : {std::tuple<Value, Value, int64_t>{op.getK(), cache.k, type.getDim()},
-                                   {op.getV(), cache.v, type.getDim()}})
-      forEach(dim, [&, tile = tile, base = base](Value i) {
-        Value x = b.fromF32(loadElement(tile, i), type.getElementType());
-        b.store(x, b.offset(base, b.add(row, b.wide(b.mul(i, 2)))));
-      });
+    store(op.getK(), cache.k, type.getDim(), kRow);
+    store(op.getV(), cache.v, type.getVDim(), vRow);
   });
   return success();
 }
