@@ -459,8 +459,11 @@ std::vector<KernelChoice> KernelSearch::choicesOf(Member &member, KernelPlan ker
   for (int64_t rows : member.rows)
     for (int64_t chunks : member.chunks)
       items.push_back({rows, chunks});
+  // Few drawn kernels can have a work list: those that can have one half of the time.
+  bool works = kernel.part == 1 && kernel.warps == 4 && llvm::is_contained(member.chunks, kWork);
   if (random)
-    items = {items[random->below(items.size())]};
+    items = {works && random->below(2) ? std::pair(member.rows[0], kWork)
+                                       : items[random->below(items.size())]};
   for (auto [rows, chunks] : items) {
     kernel.rowsPerItem = rows, kernel.chunks = chunks;
     if (sharesWork(kernel) && (kernel.part != 1 || kernel.warps != 4)) {

@@ -211,6 +211,12 @@ struct Batch {
     }
   }
 
+  /// Pages that nobody uses.
+  void growPool(int to) {
+    pool = to;
+    k.resize(size_t(pool) * c.heads * rows() * c.dim, NAN);
+    v.resize(k.size(), NAN);
+  }
   int rows() const { return c.page ? c.page : kCapacity; }
   bool sharesPage(int r) const {
     return r == 1 && c.page && requests[0].length > c.page && requests[1].length > c.page;
@@ -431,6 +437,27 @@ TEST_CASE("a work list gives every unit to one cluster, whatever runs", "[batch]
   while (int(test.lengths.size()) < test.shape.requests)
     test.lengths.push_back(engine() % 4 ? engine() % 130 : -1);
   checkShares(test);
+}
+
+TEST_CASE("one program serves requests that grow", "[batch]") {
+  Shape c{3, 1, 1, 16, 16};
+  KernelRun run(Writer{c, Schedule{1, 4, 4, 1, 0}}.write());
+  for (int step = 0; step < 5; ++step) {
+    CAPTURE(step);
+    std::vector<Request> requests =
+        randomRequests(c, {70 * step, 15 + step, step % 2 ? -1 : 130 * step / 2}, step);
+    Batch batch(c, requests, step);
+    batch.growPool(40); // as large as all steps need
+    std::vector<Alone> alone;
+    for (const Request &r : requests)
+      alone.push_back(runAlone(c, r));
+    batch.set(run);
+    std::vector<uint8_t> k = run.bytes("c.k"), v = run.bytes("c.v");
+    auto report = run.launch(step, 2, 5);
+    INFO(textOf(report));
+    REQUIRE(report.ok);
+    checkBatch(c, batch, alone, run, k, v);
+  }
 }
 
 TEST_CASE("requests read pages of a pool", "[batch]") {
