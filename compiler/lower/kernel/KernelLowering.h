@@ -153,7 +153,7 @@ private:
   /// Group `g` of each set's own groups.
   SetSegments segmentsOfSets(const Tokens &t, LoadCacheOp load, Value g);
   Value pageAt(LoadCacheOp load, Value request, Value page);
-  Values pagesOfSegment(LoadCacheOp load, Value token, const Tokens &t);
+  Values pagesOfSegment(LoadCacheOp load, int64_t boxes, Value token, const Tokens &t);
   /// K or V, and whether nobody reads it again soon.
   struct CacheSide {
     llvm::StringRef field;
