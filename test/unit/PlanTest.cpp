@@ -304,8 +304,10 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
   CHECK_THAT(refuse("kernel 0: tile_columns = 100"), Contains("multiples of 16 up to 4096 are possible"));
   const std::string cut = "op linear(%q, %k, %v): kernel = 0\nop rope(%qr, %kr): kernel = 1\n"
                           "op linear(%y): kernel = 2\n";
-  CHECK_THAT(refuse(cut + "kernel 1: chunks = 3"), Contains("chunks = 3; 1, 2, 4, 8 and 16 are possible"));
-  CHECK_THAT(refuse(cut + "kernel 1: chunks = 32"), Contains("chunks = 32; 1, 2, 4, 8 and 16 are possible"));
+  CHECK_THAT(refuse(cut + "kernel 1: chunks = 3"),
+             Contains("chunks = 3; 1, 2, 4, 8, 16 and work are possible"));
+  CHECK_THAT(refuse(cut + "kernel 1: chunks = 32"),
+             Contains("chunks = 32; 1, 2, 4, 8, 16 and work are possible"));
   CHECK_THAT(refuse(cut + "kernel 1: part = 4, chunks = 8"),
              Contains("shares the 16 groups of a head's tokens among part = 4 times chunks = 8 CTAs"));
   CHECK_THAT(refuse("op linear(%y): kernel = 0\nop add(%z): kernel = 2"),
