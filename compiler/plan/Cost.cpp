@@ -97,7 +97,7 @@ struct Stream {
   double bytes = 0;                   ///< of this CTA
   double gridBytes = 0;               ///< of all CTAs that run at a time
   llvm::SmallVector<int64_t, 4> sets; ///< tiles of each set of consumer warps, ascending
-  double copyBytes = 8192;
+  double copyBytes = 8192, copyNs = 0;
   double tileNs = 0;  ///< that a set spends on a tile
   double extraNs = 0; ///< and besides on all of them
   double bandwidth = 0;
@@ -194,7 +194,7 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
   double excess = double(ctas) * inFlight * active * slotBytes / machine.airBytes - 1;
   now.memory = part * s.gridBytes / s.bandwidth * 1e6 * (1 + machine.crowd * std::clamp(excess, 0.0, 2.0));
   now.sm = part * s.bytes * perSm / machine.smBandwidth * 1e6;
-  now.copies = part * s.bytes / s.copyBytes * perSm * machine.copyNs * 1e-3;
+  now.copies = part * s.bytes / s.copyBytes * perSm * s.copyNs * 1e-3;
   now.consumers = tiles * consumer;
   now.ring = tiles * std::max((machine.memoryUs + consumer) / stages, machine.memoryUs / inFlight);
   all.memory += now.memory, all.sm += now.sm, all.copies += now.copies;
@@ -282,6 +282,9 @@ void Walk::weights(const OpSizes &op, const OpPlan &opPlan, ArrayRef<int64_t> st
   bool packed = plan.weights == Layout::Packed && op.packable;
   s.bandwidth = packed ? machine.bandwidth : machine.boxBandwidth;
   s.copyBytes = sizes->copyBytes(plan, op, opPlan, stacked);
+  // Which weight a box lies in is asked for each.
+  bool asks = stacked.size() > 1 && s.copyBytes < 64 * 128;
+  s.copyNs = asks ? machine.boxNs : machine.copyNs;
   double width = std::min(plan.tileColumns, columns);
   // Of one token a block is an ldmatrix, half of another and an mma; of more the last two for 8 of them each.
   double each = (1 + 1.5 * llvm::divideCeil(sizes->tokens(plan), 8)) / 2.5;
@@ -347,6 +350,7 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   int64_t ofSet = groups / sets;
   s.extraNs = double(ofSet) * machine.groupNs * (1 + merges) / 2;
   s.bandwidth = machine.boxBandwidth;
+  s.copyNs = machine.copyNs;
   if (tokens == 0)
     s.sets.assign(sets, 0);
   // Of several requests the longest is taken to have twice the tokens of the mean: its CTAs are the last.

@@ -111,7 +111,8 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.ctas = only(given.ctasPerSm, options->randomSeed ? List{1, 2, 3} : List{1, 2});
   domain.pdl = given.pdl >= 0 ? SmallVector<int64_t>{given.pdl} : SmallVector<int64_t>{0, 1};
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
-  domain.stages = only(given.ringStages, streams ? List{2, 3, 4, 5, 6, 8, 10, 12, 16} : List{4});
+  // Equal predictions go to the deeper ring: it bridges more of what the model does not know.
+  domain.stages = only(given.ringStages, streams ? List{16, 12, 10, 8, 6, 5, 4, 3, 2} : List{4});
   domain.columns = only(given.tileColumns, streams ? List{64, 128, 256, 512, 1024} : List{128});
   for (Member &member : members)
     findItems(member);

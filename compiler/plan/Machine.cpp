@@ -57,6 +57,7 @@ static const Field kFields[] = {
     {"air_bytes", &Machine::airBytes, "of all copies at a time that keep the memory busy"},
     {"crowd", &Machine::crowd, "how much slower the memory is with twice as many"},
     {"copy_ns", &Machine::copyNs, "between the starts of two copies of an SM"},
+    {"box_ns", &Machine::boxNs, "the same where boxes of less than 64 rows lie in one of several weights"},
     {"blend", &Machine::blend, "how sharply the slowest of a stream's limits wins: the exponent of a norm"},
     {"tile_ns", &Machine::tileNs, "a set of 4 consumer warps waits for a ring tile and frees it"},
     {"block_ns", &Machine::blockNs, "it multiplies 64 rows of 16 columns"},

@@ -19,7 +19,7 @@ struct Machine {
   int64_t registersPerSm = 0, sharedBytes = 0, sharedBytesPerSm = 0, sharedReserved = 0;
   // Memory.
   double bandwidth = 0, boxBandwidth = 0, smBandwidth = 0, memoryUs = 0, airBytes = 0, crowd = 0, copyNs = 0,
-         blend = 0;
+         boxNs = 0, blend = 0;
   // Consumers: a set is four warps that take ring tiles together.
   double tileNs = 0, blockNs = 0, sumTileNs = 0, segmentNs = 0, segmentBlockNs = 0, groupNs = 0, setShare = 0;
   // Around the streams.
