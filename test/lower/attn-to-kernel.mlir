@@ -51,7 +51,7 @@ attn.graph @rope(%q: tensor<1x240xf16>, %k: tensor<1x120xf16>, %pos: tensor<1xi3
 }
 // -----
 // The whole block. What is appended has the cache's type.
-// CHECK: module attributes {kernel.workspace_bytes = {{[1-9][0-9]*}} : i64, kernel.zero_bytes = 256 : i64}
+// CHECK: module attributes {kernel.workspace_bytes = {{[1-9][0-9]*}} : i64, kernel.zero_bytes = {{[1-9][0-9]*}} : i64}
 // CHECK-LABEL: kernel.func @block_k0(
 // CHECK-SAME: axes(head = 2 @grid
 // CHECK: %[[N:.*]] = kernel.rms_norm
@@ -69,7 +69,7 @@ attn.graph @rope(%q: tensor<1x240xf16>, %k: tensor<1x120xf16>, %pos: tensor<1xi3
 // CHECK: kernel.write %[[L]], %{{.*}} at %[[H]] : <2xf32>, memref<4xf32>
 // CHECK: kernel.load %{{.*}} rows [96] columns at %[[H]]
 // CHECK: kernel.matmul %{{.*}}, %[[O]] slots 1 {{.*}}head: partial(sum)>
-// CHECK: kernel.finish {{.*}} over head by ordered attributes {counters = 0 : i64, partials = 256 : i64{{(, pieces = 2 : i64)?}}}
+// CHECK: kernel.finish {{.*}} over head by ordered attributes {counters = 0 : i64, {{(finishers = 2 : i64, )?}}partials = 256 : i64{{(, pieces = 2 : i64)?}}}
 // CHECK: kernel.cast {{.*}}<96xf16, part: split(0)>
 // CHECK: kernel.elementwise add
 // CHECK: kernel.write {{.*}} : <96xf16, part: split(0)>, memref<96xf16>
