@@ -45,14 +45,22 @@ static bool isWeight(Value value) {
 /// What a cache's appends and attentions say about it.
 static void describeUses(Value cache, TensorInfo &info) {
   auto atLeast = [](int64_t &value, int64_t least) { value = std::max(value, least); };
+  auto note = [](SmallVector<Value> &values, Value value) {
+    if (!llvm::is_contained(values, value))
+      values.push_back(value);
+  };
   for (Operation *user : cache.getUsers()) {
     if (auto append = dyn_cast<attn::KvAppendOp>(user)) {
       atLeast(info.requests, append.getSlot().getType().getDimSize(0));
+      note(info.slots, append.getSlot());
       describeUses(append.getResult(), info);
     } else if (auto attention = dyn_cast<attn::AttentionOp>(user)) {
       atLeast(info.requests, attention.getLen().getType().getCount());
-      if (attention.getPages())
-        atLeast(info.pages, attention.getPages().getType().getDimSize(1));
+      note(info.lengths, attention.getLen());
+      if (!attention.getPages())
+        continue;
+      atLeast(info.pages, attention.getPages().getType().getDimSize(1));
+      note(info.blockTables, attention.getPages());
     }
   }
 }

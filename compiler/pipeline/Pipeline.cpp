@@ -147,11 +147,27 @@ LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
   return success();
 }
 
+/// Says which tensors tell what of a cache is in use, where it is one of each kind for all attentions.
+static void describeUses(runtime::TensorSpec &cache, const TensorInfo &info,
+                         const llvm::DenseMap<Value, std::string> &names) {
+  for (const auto *values : {&info.lengths, &info.slots, &info.blockTables})
+    if (values->size() > 1 || (!values->empty() && !names.contains(values->front())))
+      return;
+  for (auto [values, name] : {std::pair(&info.lengths, &cache.lengths),
+                              {&info.slots, &cache.slots},
+                              {&info.blockTables, &cache.blockTable}})
+    if (!values->empty())
+      *name = names.lookup(values->front());
+}
+
 /// Shapes, roles and bounds as the graph has them; kernels know tensors as flat memory.
 static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
   std::map<std::string, TensorInfo> infos;
-  for (TensorInfo &info : tensorsOf(graph))
+  llvm::DenseMap<Value, std::string> names;
+  for (TensorInfo &info : tensorsOf(graph)) {
     infos.emplace(info.name, info);
+    names.try_emplace(info.value, info.name); // an argument may be returned too
+  }
   for (runtime::TensorSpec &tensor : spec.tensors) {
     auto it = infos.find(tensor.name);
     if (it == infos.end())
@@ -159,6 +175,7 @@ static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
     const TensorInfo &info = it->second;
     tensor.shape.assign(info.shape.begin(), info.shape.end());
     tensor.pages = info.pages;
+    describeUses(tensor, info, names);
     if (info.bound && info.role == "input")
       tensor.bound = info.bound;
     tensor.role = info.role == "input"    ? runtime::Role::Input

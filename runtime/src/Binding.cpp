@@ -134,9 +134,29 @@ void cfc_binding::rebind(const cfc_tensor *given, size_t count, CUstream stream)
   tensors = std::move(changed);
 }
 
+/// Writes the launch's inputs if CFC_CAPTURE asks for it. Whatever goes wrong, the launch goes on.
+void cfc_binding::capture(const VariantSpec &variant, const LaunchHints &hints, CUstream stream) const {
+  RelaxedCapture relaxed; // other streams of the thread may be recorded
+  int recorded = 0;
+  if (driver().cuStreamIsCapturing(stream, &recorded) != kCudaSuccess)
+    recorded = 1;
+  if (!loaded->capture->wants(loaded->bundle.manifest, graph, recorded != 0))
+    return;
+  MemoryReader read = [&](void *to, uint64_t address, size_t bytes) {
+    if (!bytes)
+      return;
+    check(driver().cuMemcpyDtoHAsync(to, address, bytes, stream), "copying to the host");
+    check(driver().cuStreamSynchronize(stream), "waiting for the stream");
+  };
+  loaded->capture->write({loaded->bundle.manifest, loaded->bundle.graphText(), graph, variant, hints.length,
+                          hints.batch, hints.maxSms, table, read});
+}
+
 void cfc_binding::launch(CUdeviceptr workspace, const LaunchHints &hints, CUstream stream) const {
   const VariantLaunch &variant = chooseVariant(variants, hints);
   ContextScope scope(modules.context);
+  if (loaded->capture)
+    capture(*variant.spec, hints, stream);
   for (const KernelLaunch &kernel : variant.kernels) {
     CUresult result = startKernel(kernel, kernel.clusters(hints.maxSms), table, workspace, stream);
     if (result != kCudaSuccess)

@@ -71,6 +71,9 @@ struct cfc_binding {
   cfc::runtime::CUdeviceptr table = 0;
 
 private:
+  void capture(const cfc::runtime::VariantSpec &variant, const cfc::runtime::LaunchHints &hints,
+               CUstream stream) const;
+
   std::optional<cfc::runtime::StagingSlots> staging; ///< nothing where the table has no entries
 };
 

@@ -8,6 +8,7 @@
 #define CFC_RUNTIME_SRC_CONTEXT_H
 
 #include "runtime/src/Bundle.h"
+#include "runtime/src/Capture.h"
 #include "runtime/src/Driver.h"
 #include <map>
 #include <memory>
@@ -58,6 +59,8 @@ public:
 
   const Bundle bundle;
   const std::string manifestText; ///< ends with a zero byte
+  const std::unique_ptr<const Capture> capture =
+      Capture::fromEnvironment(); ///< null: nothing is to be written
 
 private:
   mutable std::mutex mutex;

@@ -147,6 +147,12 @@ static Json tensorJson(const TensorSpec &tensor) {
       json["page"] = tensor.page;
     if (tensor.pages)
       json["pages"] = tensor.pages;
+    if (!tensor.lengths.empty())
+      json["lengths"] = tensor.lengths;
+    if (!tensor.slots.empty())
+      json["slots"] = tensor.slots;
+    if (!tensor.blockTable.empty())
+      json["block_table"] = tensor.blockTable;
   } else {
     json["shape"] = tensor.shape;
   }

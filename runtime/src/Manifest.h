@@ -47,6 +47,8 @@ struct TensorSpec {
   int64_t requests = 1;         ///< of a cache: that it serves
   int64_t page = 0;             ///< of a cache: tokens of a page; 0: no pages
   int64_t pages = 0;            ///< of a cache with pages: of a request at most; 0: not known
+  /// Of a cache: the tensors that say which rows are in use. "": there is none, or several that differ.
+  std::string lengths, slots, blockTable;
   std::optional<int64_t> bound; ///< of lengths: the largest value (tokens)
   uint64_t align = 1;           ///< bytes
   Layout layout = Layout::Native;

@@ -132,6 +132,33 @@ void readLayout(const Node &node, TensorSpec &tensor) {
     node.wrong("the size is too large");
 }
 
+/// The names of the tensors that say what of a cache is in use.
+void readUses(const Node &node, TensorSpec &cache) {
+  for (auto [key, user] :
+       {std::pair("lengths", &cache.lengths), {"slots", &cache.slots}, {"block_table", &cache.blockTable}})
+    if (node.has(key))
+      *user = node.at(key).nonEmptyText();
+  if (!cache.blockTable.empty() && !cache.page)
+    node.at("block_table").wrong("'{}' has no pages: 'page' is missing", cache.name);
+}
+
+/// Each of those is a tensor of integers.
+void checkUses(const Node &node, const GraphSpec &graph, const TensorSpec &cache) {
+  for (auto [key, user] :
+       {std::pair("lengths", &cache.lengths), {"slots", &cache.slots}, {"block_table", &cache.blockTable}}) {
+    if (user->empty())
+      continue;
+    auto tensor = std::find_if(graph.tensors.begin(), graph.tensors.end(),
+                               [name = user](const TensorSpec &spec) { return spec.name == *name; });
+    if (tensor == graph.tensors.end())
+      node.at(key).wrong("there is no tensor '{}'", *user);
+    bool table = user == &cache.blockTable;
+    if ((tensor->dtype != CFC_I32 && tensor->dtype != CFC_I64) || tensor->kind != TensorKind::Tensor ||
+        tensor->shape.size() != (table ? 2 : 1))
+      node.at(key).wrong("'{}' is no {} of integers", *user, table ? "table" : "list");
+  }
+}
+
 TensorSpec readTensor(const Node &node) {
   TensorSpec tensor;
   tensor.name = node.at("name").nonEmptyText();
@@ -160,6 +187,7 @@ TensorSpec readTensor(const Node &node) {
       tensor.pages = node.at("pages").integer(1, INT32_MAX);
     if (tensor.pages && !tensor.page)
       node.at("pages").wrong("'{}' has no pages: 'page' is missing", tensor.name);
+    readUses(node, tensor);
   } else {
     for (const Node &extent : node.at("shape").items(0)) {
       if (tensor.shape.size() == 16)
@@ -321,6 +349,8 @@ GraphSpec readGraph(const Node &node) {
     if (!names.insert(graph.tensors.back().name).second)
       item.wrong("a second tensor '{}'", graph.tensors.back().name);
   }
+  for (size_t i = 0; i < graph.tensors.size(); ++i)
+    checkUses(node.at("tensors").items(1)[i], graph, graph.tensors[i]);
   graph.table = readTable(node.at("table"), graph);
   if (node.has("maps")) // bundles of earlier compilers have none
     graph.maps = readMaps(node.at("maps"), graph);

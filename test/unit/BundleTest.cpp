@@ -322,6 +322,25 @@ TEST_CASE("packed weights and early launches are optional") {
           "cooperative: is number, not true or false");
 }
 
+TEST_CASE("what says which rows of a cache are in use is optional") {
+  Manifest manifest = smallManifest();
+  CHECK_THAT(toJson(manifest), !Contains("lengths") && !Contains("slots") && !Contains("block_table"));
+  manifest.graphs[0].tensors[2].lengths = "len";
+  std::string text = toJson(manifest);
+  CHECK(parseManifest(text).graphs[0].tensors[2].lengths == "len");
+  auto refused = [&](const char *key, const char *value, const char *why) {
+    Json json = Json::parse(text);
+    json["graphs"][0]["tensors"][2][key] = value;
+    INFO(why);
+    CHECK_THROWS_WITH(parseManifest(json.dump()), Contains("graphs[0].tensors[2]") && Contains(why));
+  };
+  refused("lengths", "lens", "there is no tensor 'lens'");
+  refused("lengths", "", "is empty");
+  refused("slots", "x", "'x' is no list of integers");
+  refused("slots", "cache", "'cache' is no list of integers");
+  refused("block_table", "len", "'cache' has no pages");
+}
+
 TEST_CASE("the description shows all of the manifest") {
   Json json = Json::parse(toJson(smallManifest()));
   json["graphs"][0]["future"] = "unheard of";

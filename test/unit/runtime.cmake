@@ -4,6 +4,7 @@ cfc_unit_test(RuntimeTest
   SOURCES RuntimeTest.cpp RuntimeLaunchTest.cpp RuntimeVariantTest.cpp RuntimePackTest.cpp RuntimeFixture.cpp FakeDriver.cpp
           RuntimeHeaderTest.c
   LINK CfcRuntime)
+cfc_unit_test(CaptureTest SOURCES CaptureTest.cpp RuntimeFixture.cpp FakeDriver.cpp LINK CfcRuntime CfcToolsBase)
 if(TARGET CfcPipeline AND TARGET CfcEmu)
   cfc_unit_test(RuntimeEmulatorTest SOURCES RuntimeEmulatorTest.cpp RuntimeFixture.cpp FakeDriver.cpp
     LINK CfcRuntime CfcRegistry CfcPipeline CfcEmu MLIRParser)

@@ -153,6 +153,7 @@ Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOp
     program.planText = bundle.planText(variant);
   }
   program.graph = graph;
+  program.graphText = bundle.graphText();
   program.variant = variant;
   program.planHash = graph.variants[variant].planHash;
   limit(program, options, device);

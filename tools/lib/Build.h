@@ -40,8 +40,9 @@ struct Program {
   uint32_t maxSms = 0;
   /// Clusters of each kernel that run at a time on the machine that was asked for; empty: any.
   std::vector<uint32_t> resident;
+  std::string_view graphText; ///< of the bundle that it comes from, which outlives it
 
-  Image image() { return {&graph, simt ? &simt : nullptr, bundle, variant, maxSms, resident}; }
+  Image image() { return {&graph, simt ? &simt : nullptr, bundle, variant, maxSms, resident, graphText}; }
   /// Where the uses of the arguments can be seen: the graph, or the kernels with their tensors' names.
   mlir::ModuleOp kernels(const Source &source) const;
 };

@@ -24,6 +24,7 @@ struct Image {
   size_t variant = 0;                        ///< of graph->variants: the one that runs
   uint32_t maxSms = 0;                       ///< for a GPU: use at most so many SMs; 0: all
   std::vector<uint32_t> resident; ///< for the emulator: clusters of each kernel at a time; empty: any
+  std::string_view graphText;     ///< of a bundle: what captures say of it; empty: unknown
 };
 
 /// A program in a device, with buffers bound to its tensors. Every function throws Failure or runtime::Error.

@@ -2,6 +2,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "runtime/emulator/Emulator.h"
 #include "runtime/emulator/WriteTensorMap.h"
+#include "runtime/src/Capture.h"
 #include "tools/lib/Device.h"
 #include "tools/lib/Failure.h"
 #include "llvm/Support/raw_ostream.h"
@@ -20,7 +21,8 @@ namespace {
 class EmulatorExecutable : public Executable {
 public:
   EmulatorExecutable(emu::Memory &memory, const Image &image)
-      : memory(memory), graph(*image.graph), variant(image.variant), resident(image.resident) {
+      : memory(memory), graph(*image.graph), variant(image.variant), resident(image.resident),
+        graphText(image.graphText) {
     auto compiled = emu::Program::compile(*image.simt);
     if (!compiled)
       internalError("the emulator cannot run this program: {}", llvm::toString(compiled.takeError()));
@@ -42,6 +44,7 @@ public:
   void launch(uint64_t seed) override {
     if (variant >= graph.variants.size())
       internalError("the graph '{}' has no variant {}", graph.name, variant);
+    captureInputs();
     const std::vector<runtime::KernelSpec> &kernels = graph.variants[variant].kernels;
     for (size_t i = 0; i < kernels.size(); ++i) {
       const runtime::KernelSpec &kernel = kernels[i];
@@ -73,6 +76,18 @@ public:
   }
 
 private:
+  /// As the runtime does it on a GPU (CFC_CAPTURE).
+  void captureInputs() const {
+    runtime::Manifest manifest; // of what is compiled, no more than the graph is known
+    if (!capture || !capture->wants(manifest, graph, /*recorded=*/false))
+      return;
+    runtime::MemoryReader read = [](void *to, uint64_t address, size_t bytes) {
+      std::memcpy(to, reinterpret_cast<const void *>(address), bytes);
+    };
+    capture->write({manifest, graphText, graph, graph.variants[variant], 0, 0, 0,
+                    reinterpret_cast<uintptr_t>(table), read});
+  }
+
   static std::string text(const emu::Report &report) {
     std::string result;
     llvm::raw_string_ostream stream(result);
@@ -86,6 +101,8 @@ private:
   const runtime::GraphSpec &graph;
   const size_t variant;
   const std::vector<uint32_t> resident;
+  const std::string_view graphText;
+  const std::unique_ptr<const runtime::Capture> capture = runtime::Capture::fromEnvironment();
   std::unique_ptr<emu::Program> program;
   char *table, *workspace;
 };

@@ -3,7 +3,6 @@
 #include "tools/lib/Failure.h"
 #include "tools/lib/Files.h"
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 using namespace cfc;
 using runtime::PackedLayout;
@@ -111,37 +110,12 @@ std::vector<Entry> newEntries(Checkpoint &checkpoint, const std::vector<Repackin
   return entries;
 }
 
-nlohmann::ordered_json layoutJson(const PackedLayout &layout) {
-  nlohmann::ordered_json json = {{"shape", {layout.rows, layout.columns}}};
-  if (layout.columnGroup)
-    json["column_group"] = layout.columnGroup;
-  return json;
-}
-
 /// The length and the header of the file.
-std::string headerOf(const std::vector<Entry> &entries, std::map<std::string, std::string> metadata) {
-  nlohmann::ordered_json header, packed;
+std::string headerOf(const std::vector<Entry> &entries, const std::map<std::string, std::string> &metadata) {
+  std::vector<runtime::HeaderEntry> list;
   for (const Entry &entry : entries)
-    if (entry.layout)
-      packed[entry.key] = layoutJson(*entry.layout);
-  if (!packed.empty()) {
-    metadata[kLayoutKey] = runtime::kPackedLayoutName;
-    metadata[kPackedKey] = packed.dump();
-  }
-  if (!metadata.empty())
-    header["__metadata__"] = metadata;
-  uint64_t begin = 0;
-  for (const Entry &entry : entries) {
-    header[entry.key] = {
-        {"dtype", entry.from.dtype}, {"shape", entry.shape}, {"data_offsets", {begin, begin + entry.bytes}}};
-    begin += entry.bytes;
-  }
-  std::string text = header.empty() ? "{}" : header.dump();
-  text.append((8 - text.size() % 8) % 8, ' '); // so that the data is aligned
-  std::string result;
-  for (int i = 0; i < 8; ++i)
-    result += char(text.size() >> 8 * i);
-  return result + text;
+    list.push_back({entry.key, entry.from.dtype, entry.shape, entry.bytes, entry.layout});
+  return runtime::safetensorsHeader(list, metadata);
 }
 } // namespace
 

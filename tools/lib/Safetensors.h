@@ -1,5 +1,6 @@
 //===- Safetensors.h - Checkpoints in safetensors files -------------------===//
 #pragma once
+#include "runtime/src/SafetensorsHeader.h"
 #include "tools/lib/Tensor.h"
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 namespace cfc {
 
 class MappedFile;
+using runtime::kLayoutKey, runtime::kPackedKey;
 
 /// A tensor of any dtype as it lies in a file.
 struct StoredTensor {
@@ -18,10 +20,6 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   std::string_view bytes;
 };
-
-/// What `__metadata__` says of packed weights: the name of the layout, and as JSON text
-/// {"key": {"shape": [rows, columns], "column_group": columns, absent where there are no groups}, …}.
-inline constexpr const char *kLayoutKey = "cfc.layout", *kPackedKey = "cfc.packed";
 
 /// One mapped .safetensors file whose header has been checked: offsets in bounds, without overlap or holes,
 /// of the size that dtype and shape say, each key once. Throws Failure (2) naming the file and the key.

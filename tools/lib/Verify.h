@@ -4,6 +4,7 @@
 #include "tools/lib/Build.h"
 #include "tools/lib/Compare.h"
 #include "tools/lib/DeviceReference.h"
+#include "tools/lib/Replay.h"
 #include "tools/lib/Session.h"
 #include "tools/lib/Taps.h"
 #include <map>
@@ -22,6 +23,7 @@ struct VerifyOptions {
   bool bisect = false;
   uint64_t seed = 0;
   InputOptions inputs;
+  const Replay *replay = nullptr; ///< a captured launch, the only case; `lengths` are not looked at
   BuildOptions build;
   /// What runs the second reference. Null: kernels by NVRTC on a GPU, no second reference on the emulator.
   DeviceKernels *referenceKernels = nullptr;
@@ -79,6 +81,8 @@ private:
   void keepResultTaps();
   void makeTapped();
   void makeInputs();
+  void replayInputs();
+  void uploadUnchanging();
   void makeSecondReference();
   void requireRoom();
   int64_t capacity() const;

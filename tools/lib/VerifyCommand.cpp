@@ -10,7 +10,7 @@ using namespace cfc;
 
 namespace {
 struct VerifyArguments {
-  std::string source, device = "auto", lengths;
+  std::string source, device = "auto", lengths, replay;
   bool json = false;
   VerifyOptions verify;
 };
@@ -183,9 +183,11 @@ static nlohmann::ordered_json runJson(const VariantRun &run, bool bisect) {
   return json;
 }
 
-static std::string jsonText(const std::string &device, const std::vector<VariantRun> &runs, bool passed,
-                            bool bisect) {
+static std::string jsonText(const std::string &device, const Replay *replay,
+                            const std::vector<VariantRun> &runs, bool passed, bool bisect) {
   nlohmann::ordered_json json = {{"device", device}};
+  if (replay)
+    json["replay"] = replay->path();
   if (runs.size() == 1) {
     json.update(runJson(runs.front(), bisect));
     return json.dump(2) + "\n";
@@ -251,32 +253,98 @@ static std::string summary(const std::vector<VariantRun> &runs) {
                      comparisons == 1 ? "" : "s", lengths, lengths == 1 ? "" : "s", variants);
 }
 
-static Exit verifyCommand(VerifyArguments arguments) {
-  DeviceChoice choice = parseDeviceChoice(arguments.device);
-  arguments.verify.lengthsGiven = !arguments.lengths.empty();
-  arguments.verify.lengths = parseLengths(arguments.lengths.empty() ? "0,1,37,130" : arguments.lengths);
-  Compiler compiler;
-  Source source = readSource(compiler, arguments.source, arguments.verify.build.sets);
-  std::string why;
-  std::string target = source.bundle ? source.bundle->manifest.target : arguments.verify.build.target;
-  std::unique_ptr<Device> device = openDevice(choice, target, why);
-  if (!arguments.json)
-    print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
+/// The captured launches to check, which fit the source.
+static std::vector<Replay> replaysFor(const VerifyArguments &arguments, const Source &source) {
+  if (arguments.replay.empty())
+    return {};
+  if (!arguments.lengths.empty() || !arguments.verify.inputs.inputs.empty())
+    badInput("", "--replay gives all inputs: --len and --input do not go with it");
+  attn::GraphOp graph = source.graph();
+  if (!graph)
+    badInput(source.path, "holds kernels: verify needs a graph, whose reference says what is right");
+  std::vector<Replay> replays = openReplays(arguments.replay, graph.getSymName().str());
+  if (!source.bundle)
+    return replays;
+  std::string digest = runtime::digestText(source.bundle->graphText());
+  for (const Replay &replay : replays) {
+    replay.requireFit(source.bundle->graph(""), graph.getSymName().str(), source.path);
+    if (!replay.graphDigest().empty() && replay.graphDigest() != digest)
+      badInput(
+          replay.path(),
+          "was captured from a graph of digest {}, that of {} has {}: replay it with the bundle that it was "
+          "captured from, or with a graph file, whose text may differ",
+          replay.graphDigest(), source.path, digest);
+  }
+  return replays;
+}
 
+/// The variant that ran, where the bundle still has it.
+static void chooseCaptured(BuildOptions &build, const Source &source, const Replay &replay) {
+  if (!source.bundle)
+    return;
+  if (!build.maxSms)
+    build.maxSms = replay.maxSms();
+  if (!build.variant.empty())
+    return;
+  const runtime::Bundle &bundle = *source.bundle;
+  for (const runtime::VariantSpec &variant : bundle.graph("").variants) {
+    if (variant.planHash != replay.planHash())
+      continue;
+    build.variant = variant.planHash;
+    const std::string &digest = variant.simtDigest.empty() ? bundle.manifest.simtDigest : variant.simtDigest;
+    if (!replay.kernelDigest().empty() && replay.kernelDigest() != digest)
+      fmt::print(stderr, "note: other kernels were captured: of digest {}, here {}\n", replay.kernelDigest(),
+                 digest);
+    return;
+  }
+  fmt::print(stderr, "note: {} has no variant of plan {}, which was captured\n", source.path,
+             replay.planHash());
+}
+
+/// Checks the source at its lengths, or with one captured launch. Whether all is right.
+static bool verifyRuns(Compiler &compiler, const Source &source, Device &device, VerifyArguments arguments,
+                       const Replay *replay) {
+  if (replay) {
+    chooseCaptured(arguments.verify.build, source, *replay);
+    arguments.verify.replay = replay;
+    if (!arguments.json)
+      print(fmt::format("replay: {}: {}\n", replay->path(), replay->describe()));
+  }
   std::vector<VariantRun> runs;
   bool passed = true;
   for (const std::string &variant : variantsToCheck(source, arguments.verify)) {
     arguments.verify.build.variant = variant;
-    runs.push_back(verifyVariant(std::make_unique<Verifier>(compiler, source, *device, arguments.verify),
+    runs.push_back(verifyVariant(std::make_unique<Verifier>(compiler, source, device, arguments.verify),
                                  runs.empty() ? nullptr : &runs.front(), arguments.json));
     passed &= runs.back().passed();
     if (arguments.verify.bisect && !arguments.json)
       print(bisectText(runs.back().results));
   }
   if (arguments.json)
-    print(jsonText(device->describe(), runs, passed, arguments.verify.bisect));
+    print(jsonText(device.describe(), replay, runs, passed, arguments.verify.bisect));
   else
     print(passed ? summary(runs) : "MISMATCH\n");
+  return passed;
+}
+
+static Exit verifyCommand(VerifyArguments arguments) {
+  DeviceChoice choice = parseDeviceChoice(arguments.device);
+  arguments.verify.lengthsGiven = !arguments.lengths.empty();
+  arguments.verify.lengths = parseLengths(arguments.lengths.empty() ? "0,1,37,130" : arguments.lengths);
+  Compiler compiler;
+  Source source = readSource(compiler, arguments.source, arguments.verify.build.sets);
+  std::vector<Replay> replays = replaysFor(arguments, source);
+  std::string why;
+  std::string target = source.bundle ? source.bundle->manifest.target : arguments.verify.build.target;
+  std::unique_ptr<Device> device = openDevice(choice, target, why);
+  if (!arguments.json)
+    print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
+
+  if (replays.empty())
+    return verifyRuns(compiler, source, *device, arguments, nullptr) ? Exit::Done : Exit::CheckFailed;
+  bool passed = true;
+  for (const Replay &replay : replays)
+    passed &= verifyRuns(compiler, source, *device, arguments, &replay);
   return passed ? Exit::Done : Exit::CheckFailed;
 }
 
@@ -289,6 +357,11 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
   addDeviceOption(*command, arguments->device);
   command->add_option("--len", arguments->lengths, "Tokens in the cache, one case each (0,1,37,130)")
       ->option_text("N,N,…");
+  command
+      ->add_option(
+          "--replay", arguments->replay,
+          "Check with inputs that an engine captured (CFC_CAPTURE): a file, or all of the graph in a folder")
+      ->option_text("DIR|FILE");
   command->add_option("--tap", arguments->verify.taps, "Compare these values too")->option_text("%a,%b");
   command->add_flag("--bisect", arguments->verify.bisect, "Compare every value; name the first that differs");
   command
@@ -307,6 +380,7 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
       "Example:\n  cfc verify templates/graphs/llama2_7b_attention.mlir --device=emu --len=0,1,127,1000\n"
       "  cfc verify block.mlir --plan=random:7 --bisect\n"
       "  cfc compile block.mlir --emit=kernel > k.mlir   # edit it, then\n"
-      "  cfc verify block.mlir --kernels=k.mlir");
+      "  cfc verify block.mlir --kernels=k.mlir\n"
+      "  CFC_CAPTURE=captured my_engine; cfc verify block.cfk --replay=captured --bisect");
   command->callback([arguments, &action] { action = [arguments] { return verifyCommand(*arguments); }; });
 }

@@ -65,8 +65,39 @@ void Verifier::requireRoom() {
                tokens, length);
 }
 
+/// The only case is what was captured, as it is.
+void Verifier::replayInputs() {
+  options.replay->requireFit(plain.graph, graph.getSymName().str(), source.path);
+  fixed = options.replay->inputs(specs, options.inputs.weights);
+  for (auto &[name, tensor] : fixed) {
+    tensor = inLayout(tensor, std::nullopt);
+    named.push_back(name);
+  }
+  cases = {0};
+  for (const InputSpec &spec : specs)
+    if (spec.role == DataRole::Length) {
+      bound = std::min(bound, spec.bound.value_or(INT32_MAX));
+      const Tensor &lengths = fixed.at(spec.name);
+      for (int64_t i = 0; i < lengths.elements(); ++i)
+        cases[0] = std::max(cases[0], int64_t(lengths.get(i)));
+    }
+  uploadUnchanging();
+}
+
+void Verifier::uploadUnchanging() {
+  TensorMap same;
+  for (const InputSpec &spec : specs)
+    if (!spec.changesByCase())
+      same[spec.name] = fixed.at(spec.name);
+  unchanging.upload(same, plain.graph);
+  if (deviceReference)
+    unchanging.upload(same); // it reads native weights
+}
+
 void Verifier::makeInputs() {
   specs = inputSpecs(*source.module, plain.graph);
+  if (options.replay)
+    return replayInputs();
   std::string lengthName;
   for (const InputSpec &spec : specs)
     if (spec.role == DataRole::Length) {
@@ -106,13 +137,7 @@ void Verifier::makeInputs() {
   for (auto &[name, tensor] : fixed)
     tensor = inLayout(tensor, std::nullopt); // as the reference reads it
   requireRoom();
-  TensorMap same;
-  for (const InputSpec &spec : specs)
-    if (!spec.changesByCase())
-      same[spec.name] = fixed.at(spec.name);
-  unchanging.upload(same, plain.graph);
-  if (deviceReference)
-    unchanging.upload(same); // it reads native weights
+  uploadUnchanging();
 }
 
 /// Tokens of request `r` in a case of `length`: of several requests one has none, and others fewer.

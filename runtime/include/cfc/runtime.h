@@ -13,13 +13,23 @@
  * Conventions
  *  - Every function returns a cfc_status. On failure it changes nothing that
  *    the caller sees, and cfc_last_error() says what was wrong. Nothing here
- *    exits, throws or prints.
+ *    exits or throws, or prints but for CFC_CAPTURE below.
  *  - Every struct starts with `size`: set it to sizeof of that struct. Zero in
  *    any other field means its default, so `{.size = sizeof(x)}` is valid.
  *  - Sizes, strides and alignments are in bytes; shapes, capacities and lengths
  *    count elements or tokens.
  *  - Pointers called device pointers must be readable by the device of the
  *    binding. The runtime never owns or frees them.
+ *  - For debugging, environment variables (read by cfc_load) make one launch of
+ *    each graph write its inputs to a file, for `cfc verify --replay`:
+ *      CFC_CAPTURE=DIR         into this folder; the launch then waits, and one
+ *                              line on standard error says what was written
+ *      CFC_CAPTURE_GRAPH=NAME  only of this graph
+ *      CFC_CAPTURE_SKIP=N      not the first launch of a graph but the one
+ *                              after N others
+ *      CFC_CAPTURE_WEIGHTS=0   without the bytes of weights
+ *    A failure to write never fails the launch. A launch that is recorded into
+ *    a CUDA graph cannot be written.
  *  - libcuda.so.1 is opened when a function first needs a device: a bundle can
  *    be loaded and inspected without it.
  *
@@ -234,8 +244,8 @@ CFC_API cfc_status cfc_kernel_info_get(const cfc_binding *binding, size_t index,
 CFC_API cfc_status cfc_workspace_init(void *workspace, size_t bytes, CUstream stream);
 
 /* Starts the graph's kernels on `stream`, which must belong to the binding's context. Allocates nothing,
- * waits for nothing, takes no lock and may be captured. Errors of the kernels appear in later calls, as
- * always in CUDA.
+ * waits for nothing, takes no lock (unless CFC_CAPTURE is set) and may be captured. Errors of the kernels
+ * appear in later calls, as always in CUDA.
  *
  * A kernel that the manifest marks "pdl" may start while the kernel before it on the stream still runs
  * (programmatic dependent launch). Until everything before it has ended it reads only the table and the
