@@ -252,9 +252,7 @@ std::string CaptureFile::metadata() const {
     excerpt.target = "unknown";
   Json json = {
       {"format", kCaptureFormat},
-      {"graph", launch.graph.name},
       {"graph_digest", launch.graphText.empty() ? "" : digestText(launch.graphText)},
-      {"plan_hash", launch.variant.planHash},
       {"hints", {{"length", launch.lengthHint}, {"batch", launch.batchHint}, {"max_sms", launch.maxSms}}},
       {"weights", weights},
       {"caches", Json::object()},
