@@ -314,7 +314,7 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
   s.extraNs = double(llvm::divideCeil(mine, perGroup)) * machine.groupNs * (1 + merges) / 2;
   s.bandwidth = machine.boxBandwidth;
   // Where a CTA has several heads the ring fills while one is finished and the next begun.
-  double begun = machine.loadUs + machine.attendNewUs * (1 + merges) / 2;
+  double begun = machine.loadUs + machine.finishUs + machine.attendNewUs * (1 + merges) / 2;
   add(Phase::Elements, begun * heads / clusters, [&] { return label(op) + ": heads begun and finished"; });
   stream(s, [&]() -> std::string {
     return llvm::formatv("{0}: {1} cached tokens of each of {2} heads, {3} query heads each, shared out",
