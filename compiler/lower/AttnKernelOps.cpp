@@ -146,7 +146,7 @@ Value KernelWriter::project(attn::LinearOp op, ValueRange weights, Type element,
       x = castTo(prologue, x, elementOf(weights[0]));
   }
   auto product = MatmulOp::create(body, op.getLoc(), tile(dims, element, states), stream, x, slotsOf(op));
-  if (shape.isOfTokens() && !byRows && !shape.isGathered(op))
+  if (!byRows && !shape.isGathered(op))
     product.setParts(kernelPlan.part);
   return product;
 }
@@ -184,7 +184,7 @@ void KernelWriter::writeLinear(attn::LinearOp op) {
 /// The products with this item's rows of `weights`, of which each CTA has some: it took them, or the sums of
 /// its rows over the cluster, each with columns of several tokens.
 Value KernelWriter::sumsOf(attn::LinearOp op, ValueRange weights, ValueRange results) {
-  if (spreadOf(op) != Spread::Columns)
+  if (!shape.dealsSums(op, planOf(plan, op).split))
     return project(op, weights, sumType(op, results), /*byRows=*/true);
   Value sums = project(op, weights, Float32Type::get(context), /*byRows=*/false);
   if (kernelPlan.part == 1)

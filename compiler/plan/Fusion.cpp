@@ -372,7 +372,7 @@ bool cfc::isStacked(const KernelShape &shape, const KernelPlan &plan, LinearOp o
     return slice * itemsOf(shape, plan) == widthOf(result) && slice % plan.part == 0;
   };
   // Each CTA finishes some rows of every weight.
-  bool dealt = shape.isOfTokens() && split == Split::Columns;
+  bool dealt = shape.dealsSums(op, split);
   return shape.isGathered(op) || ((plan.part == 1 || dealt) && llvm::all_of(op.getResults(), isEven));
 }
 

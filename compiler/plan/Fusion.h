@@ -66,6 +66,10 @@ public:
   mlir::Value origin(mlir::Value value) const { return origins.lookup(value); }
   /// Whether a linear sums over the items.
   bool finishes(attn::LinearOp op) const { return finishing.contains(op); }
+  /// Whether a linear's sums over the cluster end split: each CTA gets some of its rows.
+  bool dealsSums(attn::LinearOp op, Split split) const {
+    return split == Split::Columns && !heads && !isGathered(op);
+  }
   /// Whether a linear's results are whole slices: its weights are then stacked into one stream.
   bool isGathered(attn::LinearOp op) const { return !finishes(op) && isWhole(op.getResults()[0]); }
   /// Whether a value must be written to memory: it is returned or another kernel reads it.

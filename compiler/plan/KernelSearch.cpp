@@ -243,13 +243,14 @@ bool KernelSearch::checkAtomic(const Member &member, Refusal &refusal) {
 
 //===-- Choices of operations -----------------------------------------------===//
 
-SmallVector<Split> KernelSearch::splitsOf(const OpSizes &op, const OpPlan *fixed,
+SmallVector<Split> KernelSearch::splitsOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan *fixed,
                                           const Member &member) const {
   if (!member.sizes.hasSplit(op))
     return {Split::Unset};
   if (fixed && fixed->split != Split::Unset)
     return {fixed->split};
-  bool free = op.gathered || member.shape().isOfTokens();
+  const KernelShape &shape = member.shape();
+  bool free = op.gathered || shape.isOfTokens() || (!shape.getHeads() && kernel.part > 1);
   if (!free || (fixed && fixed->gather != Exchange::Unset))
     return {Split::Rows};
   if (fixed && fixed->reduce != Exchange::Unset)
@@ -294,7 +295,7 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
     return;
   }
   auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
-  for (Split split : splitsOf(op, fixed, member))
+  for (Split split : splitsOf(kernel, op, fixed, member))
     for (Exchange finish : finishes) {
       size_t first = to.all.size();
       for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpPlan::gather)))

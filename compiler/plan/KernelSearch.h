@@ -94,7 +94,8 @@ private:
   bool checkResidency(const KernelPlan &kernel, Refusal &refusal) const;
   bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
   void choosePace(Choices &choices, Random *random) const;
-  llvm::SmallVector<Split> splitsOf(const OpSizes &op, const OpPlan *fixed, const Member &member) const;
+  llvm::SmallVector<Split> splitsOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan *fixed,
+                                    const Member &member) const;
   void addOptions(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, const Member &member,
                   std::string &why) const;
   void addBest(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, const Member &member,

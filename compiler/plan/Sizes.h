@@ -78,9 +78,9 @@ public:
   bool hasGather(const OpSizes &op, Split split) const { return op.gathered && split != Split::Columns; }
   bool hasReduce(const OpSizes &op, Split split) const {
     return op.kind == OpSizes::Attention ||
-           (op.kind == OpSizes::Linear && split == Split::Columns && (op.gathered || shape->isOfTokens()));
+           (op.kind == OpSizes::Linear && split == Split::Columns && (op.gathered || !shape->getHeads()));
   }
-  /// Whether an operation's sums over the cluster end split: each CTA gets its rows of several tokens.
+  /// Whether an operation's sums over the cluster end split: each CTA gets some of its rows.
   bool scatters(const OpSizes &op, Split split) const {
     return op.kind == OpSizes::Linear && hasReduce(op, split) && !op.gathered;
   }

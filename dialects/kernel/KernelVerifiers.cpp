@@ -168,8 +168,6 @@ LogicalResult MatmulOp::verify() {
   if (many ? x.getShape()[1] != w.getShape()[1]
            : x.getNumElements() != w.getShape()[1] || y.getNumElements() != w.getShape()[0])
     return emitOpError("multiplies ") << w << " by " << x << " into " << y << ": the shapes do not fit";
-  if (!many && getParts() != 1)
-    return emitOpError("deals rows to parts of several tokens only");
   if (many && failed(checkTokens(*this)))
     return failure();
   if (getSlots() < 1)

@@ -434,6 +434,9 @@ struct SoftmaxState {
 };
 /// Merge of two online softmaxes; symmetric, and exact where one is empty (m = -inf).
 SoftmaxState mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y);
+
+/// Where a product's row `row` lies: with `parts`, in the part that has it.
+mlir::Value placeOfRow(SimtBuilder &b, MatmulOp op, mlir::Value row);
 /// Element d of head h of a state [heads][dim + 2] at `base`, with its m and l; the thread of element 0 also
 /// stores those.
 SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim);

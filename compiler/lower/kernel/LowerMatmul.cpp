@@ -226,7 +226,7 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     b.ifThen(b.eq(b.rem(lane, 4), 0), [&] {
       for (int c = 0; c < 2; ++c) {
         Value row = b.add(firstRow, b.add(b.mul(setWarp, 16), b.add(b.div(lane, 4), 8 * c)));
-        b.ifThen(b.lt(row, t.rows), [&] { storeElement(op.getResult(), row, total[c]); });
+        b.ifThen(b.lt(row, t.rows), [&] { storeElement(op.getResult(), placeOfRow(b, op, row), total[c]); });
       }
     });
     r = advance(r);

@@ -164,8 +164,7 @@ private:
 };
 } // namespace
 
-/// Where the product's row `row` lies: with parts, in the part that has it.
-static Value placeOfRow(SimtBuilder &b, MatmulOp op, Value row) {
+Value cfc::kernel::placeOfRow(SimtBuilder &b, MatmulOp op, Value row) {
   int64_t parts = op.getParts(), start = 0;
   if (parts == 1)
     return row;
