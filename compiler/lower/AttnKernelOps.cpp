@@ -292,23 +292,23 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   Location loc = op.getLoc();
   attn::KvCacheType cache = op.getCache().getType();
   attn::KvAppendOp append = op.getAppend();
-  int64_t group = op.getGroup(), dim = cache.getDim();
+  int64_t group = op.getGroup(), vDim = cache.getVDim();
   Value q = get(op.getQ(), {Slice}), slot = append ? memory(append.getSlot()) : Value();
 
   SmallVector<StateAttr> split;
   if (!sharesWork(kernelPlan)) // else a cluster is one CTA
     split = {state(kPart, StateKind::Split)};
-  auto streamType = KvStreamType::get(context, dim, dim, cache.getElementType(), split);
+  auto streamType = KvStreamType::get(context, cache.getDim(), vDim, cache.getElementType(), split);
   Value kv = LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
                                  op.getPages() ? memory(op.getPages()) : Value(), item, chunk, boundOf(op));
   Type f32 = Float32Type::get(context);
-  TileType whole = tile({group, dim + 2}, f32);
+  TileType whole = tile({group, vDim + 2}, f32);
   SmallVector<StateAttr> partial = split;
   if (!split.empty())
     partial = {state(kPart, StateKind::Softmax)};
   if (chunk)
     partial.push_back(state(axis, StateKind::Softmax));
-  Value softmax = AttendOp::create(body, loc, tile({group, dim + 2}, f32, partial), q, kv, op.getScaleAttr());
+  Value softmax = AttendOp::create(body, loc, tile({group, vDim + 2}, f32, partial), q, kv, op.getScaleAttr());
   if (!split.empty())
     softmax = exchange(loc, ExchangeKind::Reduce, softmax, planOf(plan, op).reduce);
   if (chunk)
@@ -318,7 +318,7 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
     Value v = castTo(body, get(append.getV(), {Slice}), cache.getElementType());
     softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, request, op.getScaleAttr());
   }
-  auto normalized = NormalizeOp::create(body, loc, tile({group * dim}, elementOf(op.getResult())),
+  auto normalized = NormalizeOp::create(body, loc, tile({group * vDim}, elementOf(op.getResult())),
                                         tile({group}, f32), softmax);
   put(op.getResult(), {Slice}, normalized.getResult());
   if (Value lse = op.getLse())

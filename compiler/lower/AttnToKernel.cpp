@@ -139,7 +139,7 @@ static int64_t rowsOf(Value result) { return widthOf(result); }
 
 /// Elements of the softmax state of an attention's item.
 static int64_t stateElements(attn::AttentionOp op) {
-  return op.getGroup() * (op.getCache().getType().getDim() + 2);
+  return op.getGroup() * (op.getCache().getType().getVDim() + 2);
 }
 
 /// Counters of every finish, and sums that are zero between launches.

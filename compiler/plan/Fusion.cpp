@@ -480,10 +480,11 @@ FailureOr<std::vector<KernelShape>> cfc::shapeKernels(GraphOp graph, const Fusio
 
 static LogicalResult checkAttention(AttentionOp op) {
   constexpr int64_t kMostDim = 256, kMostHeads = 128;
-  int64_t dim = op.getCache().getType().getDim();
-  if (dim % 8 || dim > kMostDim)
-    return op.emitError("has heads of ")
-           << dim << " elements; multiples of 8 up to " << kMostDim << " are possible";
+  KvCacheType cache = op.getCache().getType();
+  for (int64_t dim : {cache.getDim(), cache.getVDim()})
+    if (dim % 8 || dim > kMostDim)
+      return op.emitError("has heads of ")
+             << dim << " elements; multiples of 8 up to " << kMostDim << " are possible";
   if (op.getGroup() > kMostHeads)
     return op.emitError("has ") << op.getGroup() << " query heads for each KV head; up to " << kMostHeads
                                 << " are possible";
@@ -492,9 +493,6 @@ static LogicalResult checkAttention(AttentionOp op) {
 
 /// Forms of a cache that no kernel reads or writes yet.
 static LogicalResult checkCache(Operation *op, KvCacheType cache) {
-  if (cache.getVDim() != cache.getDim())
-    return op->emitError("has heads of V of ")
-           << cache.getVDim() << " elements and of K of " << cache.getDim() << "; equal sizes are possible";
   if (cache.getPage() > kMostPage)
     return op->emitError("has a cache with pages of ")
            << cache.getPage() << " tokens; up to " << kMostPage << " are possible";

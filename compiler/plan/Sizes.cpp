@@ -37,7 +37,8 @@ static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
     sizes = sizesOfLinear(shape, linear);
   } else if (auto attention = dyn_cast<AttentionOp>(op)) {
     sizes.kind = OpSizes::Attention;
-    sizes.dim = sizes.vDim = attention.getCache().getType().getDim();
+    sizes.dim = attention.getCache().getType().getDim();
+    sizes.vDim = attention.getCache().getType().getVDim();
     sizes.group = attention.getGroup();
     sizes.capacity = attention.getLen().getType().getCapacity();
   } else if (auto norm = dyn_cast<RmsNormOp>(op)) {

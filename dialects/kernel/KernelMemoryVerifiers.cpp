@@ -215,7 +215,7 @@ static LogicalResult checkChunk(LoadCacheOp op) {
 LogicalResult LoadCacheOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
   KvStreamType stream = getResult().getType();
-  if (cache.getDim() != stream.getDim() || cache.getDim() != stream.getVDim() ||
+  if (cache.getDim() != stream.getDim() || cache.getVDim() != stream.getVDim() ||
       cache.getElementType() != stream.getElementType())
     return emitOpError("gives ") << stream << " of " << cache;
   for (int64_t dim : {stream.getDim(), stream.getVDim()})
@@ -255,7 +255,7 @@ LogicalResult WorkListOp::verify() {
 
 LogicalResult AppendOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
-  for (auto [x, dim] : {std::pair<Value, int64_t>{getK(), cache.getDim()}, {getV(), cache.getDim()}}) {
+  for (auto [x, dim] : {std::pair<Value, int64_t>{getK(), cache.getDim()}, {getV(), cache.getVDim()}}) {
     if (cast<TileType>(x.getType()).getNumElements() != dim)
       return emitOpError("stores rows of ") << dim << " elements, not " << x.getType();
     if (failed(needsReplicated(*this, x, "its row")))

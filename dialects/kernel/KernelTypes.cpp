@@ -147,13 +147,8 @@ int64_t cfc::kernel::numEntries(Type type) {
   return cache ? cacheEntries(cache.hasBlocks(), cache.hasVStrides()) : 1;
 }
 
-static void printVDim(AsmPrinter &printer, int64_t dim, int64_t vDim) {
-  if (vDim != dim)
-    printer << "v_dim = " << vDim << ", ";
-}
-
 Type KvStreamType::parse(AsmParser &parser) {
-  int64_t dim;
+  int64_t dim = 0;
   Type element;
   SmallVector<StateAttr> states;
   if (parser.parseLess() || parser.parseInteger(dim) || parser.parseComma())
@@ -166,7 +161,8 @@ Type KvStreamType::parse(AsmParser &parser) {
 
 void KvStreamType::print(AsmPrinter &printer) const {
   printer << "<" << getDim() << ", ";
-  printVDim(printer, getDim(), getVDim());
+  if (getVDim() != getDim())
+    printer << "v_dim = " << getVDim() << ", ";
   printer << getElementType();
   printStates(printer, getStates());
   printer << ">";

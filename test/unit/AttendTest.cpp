@@ -14,7 +14,8 @@ using namespace mlir;
 
 namespace {
 struct Shape {
-  int heads, group, dim;
+  int heads, group, dim, vDim = 0; ///< 0: as dim
+  int dimOfV() const { return vDim ? vDim : dim; }
 };
 struct Schedule {
   int part, warps, stages, ctasPerSm, chunks = 1; ///< chunks of a head, each an item
@@ -28,45 +29,49 @@ std::string describe(const Schedule &s) {
 /// Attends to the first `len` cached tokens.
 std::string attendKernel(const Shape &c, const Schedule &s, const std::string &type) {
   return fmt::format(R"(
-kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3}, {1}>, %len: memref<1xi32>, %o: memref<{0}xf32>, %lse: memref<{4}xf32>)
+kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, %len: memref<1xi32>, %o: memref<{15}xf32>, %lse: memref<{4}xf32>)
     axes(head = {2} @grid, part = {7} @cta, warp = {8} @warp) plan(ring_stages = {9}, ctas_per_sm = {10}) {{
   kernel.for_items %h over head {{
     %t = kernel.read %q at %h : memref<{0}x{1}> -> !kernel.tile<{11}x{1}>
-    %kv = kernel.load_cache %c tokens %len at %h bound 1024 : !kernel.cache<heads = {2}, dim = {3}, {1}>, memref<1xi32>, !kernel.item -> !kernel.kv_stream<{3}, {1}, part: split(0)>
-    %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax)>
+    %kv = kernel.load_cache %c tokens %len at %h bound 1024 : !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, memref<1xi32>, !kernel.item -> !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)>
+    %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax)>
     %r = kernel.exchange reduce %p over "part" by push : !kernel.tile<{5}x{6}xf32, part: partial(softmax)> -> !kernel.tile<{5}x{6}xf32>
-    %n, %l = kernel.normalize %r : !kernel.tile<{5}x{6}xf32> -> !kernel.tile<{11}xf32>, !kernel.tile<{5}xf32>
-    kernel.write %n, %o at %h : !kernel.tile<{11}xf32>, memref<{0}xf32>
+    %n, %l = kernel.normalize %r : !kernel.tile<{5}x{6}xf32> -> !kernel.tile<{16}xf32>, !kernel.tile<{5}xf32>
+    kernel.write %n, %o at %h : !kernel.tile<{16}xf32>, memref<{15}xf32>
     kernel.write %l, %lse at %h : !kernel.tile<{5}xf32>, memref<{4}xf32>
   }}
   kernel.return
 }})",
-                     c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group, c.dim + 2,
-                     s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim);
+                     c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group,
+                     c.dimOfV() + 2, s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim,
+                     c.heads * s.chunks, s.chunks, c.dimOfV(), c.heads * c.group * c.dimOfV(),
+                     c.group * c.dimOfV());
 }
 
 /// The same by chunks of heads, of which the last merges all.
 std::string chunkedKernel(const Shape &c, const Schedule &s, const std::string &type) {
   return fmt::format(R"(
-kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3}, {1}>, %len: memref<1xi32>, %o: memref<{0}xf32>, %lse: memref<{4}xf32>)
+kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, %len: memref<1xi32>, %o: memref<{15}xf32>, %lse: memref<{4}xf32>)
     axes(chunk = {12} @grid, part = {7} @cta, warp = {8} @warp) plan(ring_stages = {9}, ctas_per_sm = {10}) {{
   kernel.for_items %i over chunk {{
     %h = kernel.outer %i of {13}
     %n = kernel.inner %i of {13}
     %t = kernel.read %q at %h : memref<{0}x{1}> -> !kernel.tile<{11}x{1}>
-    %kv = kernel.load_cache %c tokens %len at %h chunk %n bound 1024 : !kernel.cache<heads = {2}, dim = {3}, {1}>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<{3}, {1}, part: split(0)>
-    %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax), chunk: partial(softmax)>
+    %kv = kernel.load_cache %c tokens %len at %h chunk %n bound 1024 : !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)>
+    %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax), chunk: partial(softmax)>
     %r = kernel.exchange reduce %p over "part" by push : !kernel.tile<{5}x{6}xf32, part: partial(softmax), chunk: partial(softmax)> -> !kernel.tile<{5}x{6}xf32, chunk: partial(softmax)>
     kernel.finish %r over chunk by ordered attributes {{each = {13} : i64}} : !kernel.tile<{5}x{6}xf32, chunk: partial(softmax)> as %m: !kernel.tile<{5}x{6}xf32> {{
-      %x, %l = kernel.normalize %m : !kernel.tile<{5}x{6}xf32> -> !kernel.tile<{11}xf32>, !kernel.tile<{5}xf32>
-      kernel.write %x, %o at %h : !kernel.tile<{11}xf32>, memref<{0}xf32>
+      %x, %l = kernel.normalize %m : !kernel.tile<{5}x{6}xf32> -> !kernel.tile<{16}xf32>, !kernel.tile<{5}xf32>
+      kernel.write %x, %o at %h : !kernel.tile<{16}xf32>, memref<{15}xf32>
       kernel.write %l, %lse at %h : !kernel.tile<{5}xf32>, memref<{4}xf32>
     }}
   }}
   kernel.return
 }})",
-                     c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group, c.dim + 2,
-                     s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim, c.heads * s.chunks, s.chunks);
+                     c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group,
+                     c.dimOfV() + 2, s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim,
+                     c.heads * s.chunks, s.chunks, c.dimOfV(), c.heads * c.group * c.dimOfV(),
+                     c.group * c.dimOfV());
 }
 
 std::string kernelOf(const Shape &c, const Schedule &s, const std::string &type) {
@@ -81,32 +86,32 @@ struct Data {
 };
 
 Data dataOf(const Shape &c, int length, ElementKind kind) {
-  int qHeads = c.heads * c.group;
+  int qHeads = c.heads * c.group, vDim = c.dimOfV();
   Data d;
   d.q = randomValues(qHeads * c.dim, 1.5, 1, kind);
   // Rows past the length hold NaN: they must not leak.
   d.k.assign(size_t(c.heads) * kCapacity * c.dim, NAN);
-  d.v = d.k;
+  d.v.assign(size_t(c.heads) * kCapacity * vDim, NAN);
   for (int h = 0; h < c.heads; ++h) {
-    auto k = randomValues(length * c.dim, 1, 4 + h, kind), v = randomValues(length * c.dim, 1, 40 + h, kind);
+    auto k = randomValues(length * c.dim, 1, 4 + h, kind), v = randomValues(length * vDim, 1, 40 + h, kind);
     std::copy(k.begin(), k.end(), d.k.begin() + size_t(h) * kCapacity * c.dim);
-    std::copy(v.begin(), v.end(), d.v.begin() + size_t(h) * kCapacity * c.dim);
+    std::copy(v.begin(), v.end(), d.v.begin() + size_t(h) * kCapacity * vDim);
   }
-  d.o.assign(qHeads * c.dim, 0);
+  d.o.assign(qHeads * vDim, 0);
   for (int h = 0; h < qHeads; ++h) {
-    size_t first = size_t(h / c.group) * kCapacity * c.dim;
+    size_t firstToken = size_t(h / c.group) * kCapacity;
     std::vector<double> s(length);
     double m = -INFINITY, l = 0;
     for (int t = 0; t < length; ++t) {
       for (int i = 0; i < c.dim; ++i)
-        s[t] += d.q[h * c.dim + i] * d.k[first + t * c.dim + i] * 0.125;
+        s[t] += d.q[h * c.dim + i] * d.k[(firstToken + t) * c.dim + i] * 0.125;
       m = std::max(m, s[t]);
     }
     for (double &x : s)
       l += x = std::exp(x - m);
     for (int t = 0; t < length; ++t)
-      for (int i = 0; i < c.dim; ++i)
-        d.o[h * c.dim + i] += s[t] / l * d.v[first + t * c.dim + i];
+      for (int i = 0; i < vDim; ++i)
+        d.o[h * vDim + i] += s[t] / l * d.v[(firstToken + t) * vDim + i];
     d.lse.push_back(length ? m + std::log(l) : -INFINITY);
   }
   return d;
@@ -204,11 +209,17 @@ TEST_CASE("shapes: head dimensions are multiples of 8", "[attend]") {
   checkSchedules(c.shape, c.lengths, c.shape.group % 2 ? ElementKind::BF16 : ElementKind::F16, 4);
 }
 
+TEST_CASE("shapes: V's heads are not as long as K's", "[attend]") {
+  Case c = GENERATE(Case{{1, 2, 192, 128}, {65, 1}}, Case{{2, 1, 40, 128}, {66}},
+                    Case{{1, 12, 128, 72}, {130}}, Case{{2, 3, 64, 8}, {63}}, Case{{1, 4, 32, 256}, {0, 70}});
+  CAPTURE(c.shape.heads, c.shape.group, c.shape.dim, c.shape.vDim);
+  checkSchedules(c.shape, c.lengths, c.shape.group % 2 ? ElementKind::BF16 : ElementKind::F16, 4);
+}
+
 //===-- Mutants -----------------------------------------------------------------===//
 
 /// Whether one of 10 launches shows a fault.
-static bool isCaught(const Schedule &schedule, const Mutation &mutate) {
-  const Shape shape{2, 2, 16};
+static bool isCaught(const Schedule &schedule, const Mutation &mutate, const Shape &shape = {2, 2, 16}) {
   const int length = 330;
   Data d = dataOf(shape, length, ElementKind::F16);
   KernelRun run(kernelOf(shape, schedule, "f16"), mutate);
@@ -285,5 +296,38 @@ TEST_CASE("faults in attention by chunks of heads are caught", "[attend]") {
       for (arith::RemUIOp op : findOps<arith::RemUIOp>(m, isChunk))
         op.replaceAllUsesWith(constantBefore(op, 0));
     }));
+  }
+}
+
+TEST_CASE("faults in attention of several n-tiles and passes are caught", "[attend]") {
+  const Schedule schedule{2, 4, 4, 1};
+  const Shape shape{1, 25, 128}; // passes of 16 heads
+  SECTION("without a fault there is none") { REQUIRE_FALSE(isCaught(schedule, {}, shape)); }
+  SECTION("every pass takes the first one's heads") {
+    REQUIRE(isCaught(
+        schedule,
+        [](ModuleOp m) {
+          auto isFirstHead = [](arith::MulIOp op) {
+            return isConstant(op.getRhs(), 16) && isa<BlockArgument>(op.getLhs());
+          };
+          auto found = findOps<arith::MulIOp>(m, isFirstHead);
+          REQUIRE(found.size() == 1);
+          found[0].replaceAllUsesWith(constantBefore(found[0], 0));
+        },
+        shape));
+  }
+  SECTION("the producer streams once") {
+    REQUIRE(isCaught(
+        schedule,
+        [](ModuleOp m) {
+          auto isPasses = [](scf::ForOp op) {
+            bool copies = false;
+            op.walk([&](simt::TensorLoadOp) { copies = true; });
+            return copies && isConstant(op.getUpperBound(), 2);
+          };
+          for (scf::ForOp op : findOps<scf::ForOp>(m, isPasses))
+            op.getUpperBoundMutable().assign(constantBefore(op, 1));
+        },
+        shape));
   }
 }

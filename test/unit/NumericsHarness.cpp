@@ -89,9 +89,10 @@ TensorMap Graph::inputs(uint64_t seed, int64_t length, int64_t capacity) const {
       continue;
     for (const char *part : {".k", ".v"}) {
       Tensor &cache = tensors.at(spec.name + part);
+      int64_t dim = cache.shape.back();
       for (int64_t head = 0; head < spec.heads; ++head)
-        std::fill(cache.as<uint16_t>() + (head * capacity + length) * spec.dim,
-                  cache.as<uint16_t>() + (head + 1) * capacity * spec.dim, uint16_t(0x7ffb));
+        std::fill(cache.as<uint16_t>() + (head * capacity + length) * dim,
+                  cache.as<uint16_t>() + (head + 1) * capacity * dim, uint16_t(0x7ffb));
     }
   }
   return tensors;

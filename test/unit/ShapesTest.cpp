@@ -50,6 +50,12 @@ TEST_CASE("shapes: head dimensions of 32 to 256", "[shapes]") {
   checkShape(block, {65});
 }
 
+TEST_CASE("shapes: V's heads are not as long as K's", "[shapes]") {
+  auto [dim, vDim] = GENERATE(table<int64_t, int64_t>({{192, 128}, {32, 72}}));
+  Block block{.heads = 4, .kvHeads = 2, .dim = dim, .hidden = 96, .bias = dim == 32, .vDim = vDim};
+  checkShape(block, {0, 66});
+}
+
 TEST_CASE("shapes: hidden sizes from 64 to 16384", "[shapes]") {
   int64_t hidden = GENERATE(64, 80, 2560, 3072, 5120, 16384);
   checkShape({.heads = 2, .kvHeads = 1, .dim = 32, .hidden = hidden}, {33}, 1);
