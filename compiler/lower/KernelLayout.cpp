@@ -162,13 +162,32 @@ struct LocalTile {
 };
 } // namespace
 
-/// The tile whose buffer `value` is in: views and exchanges over one worker have their operand's.
-static Value rootOf(Value value, function_ref<bool(ExchangeOp)> isAlias) {
+bool KernelLayout::isInPlace(AttendNewOp op) const {
+  constexpr int64_t kLarge = 32 * 1024; // of less two cost little, and a barrier time
+  Value state = op.getState();
+  if (op.getState().getType().getNumElements() * 4 < kLarge || !state.hasOneUse())
+    return false;
+  while (auto exchange = state.getDefiningOp<ExchangeOp>()) {
+    state = exchange.getTile();
+    if (exchanges.find(exchange)->second.workers > 1 || !state.hasOneUse())
+      return false;
+  }
+  if (state.getDefiningOp())
+    return isa<AttendOp>(state.getDefiningOp()) && state.getDefiningOp()->getBlock() == op->getBlock();
+  return isa<FinishOp>(state.getParentBlock()->getParentOp());
+}
+
+/// The tile whose buffer `value` is in: views, exchanges over one worker and what is merged in place have
+/// their operand's.
+static Value rootOf(Value value, function_ref<bool(ExchangeOp)> isAlias,
+                    function_ref<bool(AttendNewOp)> isInPlace) {
   while (true) {
     if (auto extract = value.getDefiningOp<ExtractOp>())
       value = extract.getTile();
     else if (auto exchange = value.getDefiningOp<ExchangeOp>(); exchange && isAlias(exchange))
       value = exchange.getTile();
+    else if (auto attend = value.getDefiningOp<AttendNewOp>(); attend && isInPlace(attend))
+      value = attend.getState();
     else
       return value;
   }
@@ -227,13 +246,17 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
   };
 
   llvm::MapVector<Value, LocalTile> local;
-  auto isAlias = [&](ExchangeOp op) { return exchanges[op].workers == 1; };
+  auto root = [&](Value value) {
+    return rootOf(
+        value, [&](ExchangeOp op) { return exchanges[op].workers == 1; },
+        [&](AttendNewOp op) { return isInPlace(op); });
+  };
   auto add = [&](Value value, int64_t first) {
     auto type = dyn_cast<TileType>(value.getType());
     auto finish = dyn_cast<FinishOp>(value.getParentRegion()->getParentOp());
     if (finish && isStreamed(finish))
       return; // stays in registers
-    if (type && rootOf(value, isAlias) == value && !tiles.contains(value) && !readInPlace(value))
+    if (type && root(value) == value && !tiles.contains(value) && !readInPlace(value))
       local[value] = {value, tileBytes(func, value), first, first};
   };
   for (Operation *op : order) {
@@ -248,7 +271,7 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
     for (Value operand : op->getOperands()) {
       if (!isa<TileType>(operand.getType()))
         continue;
-      auto it = local.find(rootOf(operand, isAlias));
+      auto it = local.find(root(operand));
       if (it != local.end())
         it->second.last = std::max(it->second.last, readUntil(op, it->first));
     }
@@ -294,6 +317,8 @@ void KernelLayout::placeTiles(FuncOp func) {
     }
     if (auto exchange = dyn_cast<ExchangeOp>(op); exchange && exchanges[op].workers == 1)
       tiles[exchange.getResult()] = tiles.lookup(exchange.getTile());
+    if (auto attend = dyn_cast<AttendNewOp>(op); attend && isInPlace(attend))
+      tiles[attend.getResult()] = tiles.lookup(attend.getState());
   });
 }
 

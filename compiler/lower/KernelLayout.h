@@ -165,6 +165,8 @@ public:
   int64_t rowStride(mlir::Value tile) const { return strides.lookup(tile); }
   const ExchangeBuffers &exchange(ExchangeOp op) const { return exchanges.find(op)->second; }
   const AttendBuffers &attend(AttendOp op) const { return attends.find(op)->second; }
+  /// Whether the token is merged into the state where that lies: a large one that nobody else reads.
+  bool isInPlace(AttendNewOp op) const;
   /// Every mbarrier of the exchanges and its arrivals a phase.
   llvm::ArrayRef<std::pair<int64_t, int64_t>> exchangeBarriers() const { return barriers; }
 

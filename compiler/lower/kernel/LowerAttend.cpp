@@ -516,15 +516,31 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   });
   sync();
   Value from = bufferOf(op.getState()), to = bufferOf(op.getResult());
-  forEach(heads * vDim, [&](Value i) {
-    Value head = b.div(i, vDim), d = b.rem(i, vDim);
+  auto merged = [&](Value head, Value d) {
     SoftmaxState old = loadState(b, from, head, d, vDim);
     Value score = b.load(b.getF32Type(), b.offset(scratch, b.mul(head, 4)));
     SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)),
                        b.select(idle, b.f32(0), loadElement(op.getV(), d))};
-    storeState(b, mergeSoftmax(b, old, token), to, head, d, vDim);
+    return mergeSoftmax(b, old, token);
+  };
+  bool inPlace = layout.isInPlace(op);
+  forEach(heads * vDim, [&](Value i) {
+    Value head = b.div(i, vDim), d = b.rem(i, vDim);
+    if (inPlace)
+      b.store(merged(head, d).o, b.offset(b.offset(to, b.mul(head, (vDim + 2) * 4)), b.mul(d, 4)));
+    else
+      storeState(b, merged(head, d), to, head, d, vDim);
   });
   sync();
+  if (inPlace) { // nobody needs the old m and l any more
+    forEach(heads, [&](Value head) {
+      SoftmaxState s = merged(head, b.i32(0));
+      Value row = b.offset(to, b.mul(head, (vDim + 2) * 4));
+      b.store(s.m, b.offset(row, vDim * 4));
+      b.store(s.l, b.offset(row, vDim * 4 + 4));
+    });
+    sync();
+  }
   return success();
 }
 
