@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/AttnKernelWriter.h"
+#include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
 using namespace cfc;
@@ -40,6 +41,8 @@ static Algorithm algorithmOf(Exchange exchange) {
 void KernelWriter::writeOp(Operation *op) {
   if (auto norm = dyn_cast<attn::RmsNormOp>(op))
     writeNorm(norm);
+  else if (auto norm = dyn_cast<attn::LayerNormOp>(op))
+    writeLayerNorm(norm);
   else if (auto linear = dyn_cast<attn::LinearOp>(op))
     writeLinear(linear);
   else if (auto append = dyn_cast<attn::KvAppendOp>(op))
@@ -98,17 +101,31 @@ Value KernelWriter::normTokens(attn::RmsNormOp op, const Want &want) {
   Spread ofScales = want.spread == Spread::Rows ? Spread::Rows : Spread::Whole;
   Value scale = scaleOf(op, ofScales), x = get(op.getX(), want);
   return RmsNormOp::create(prologue, op.getLoc(), tileOf(op.getResult(), want, elementOf(op.getResult())), x,
-                           memory(op.getGain()), scale, op.getEpsAttr());
+                           memory(op.getGain()), scale, op.getEps(), op.getOffsetAttr());
 }
 
 void KernelWriter::writeNorm(attn::RmsNormOp op) {
-  if (shape.isOfTokens())
+  if (shape.isOfTokens() || op.isGrouped())
     return; // where it is wanted
   Want want{shape.hasTokenItems() ? Slice : Full};
   Value x = get(op.getX(), want);
   put(op.getResult(), want,
       RmsNormOp::create(builderOf(want), op.getLoc(), tileOf(op.getResult(), want, elementOf(op.getResult())),
-                        x, memory(op.getGain()), /*scale=*/Value(), op.getEpsAttr()));
+                        x, memory(op.getGain()), /*scale=*/Value(), op.getEps(), op.getOffsetAttr()));
+}
+
+/// A layer norm of one token: the bias is added apart.
+void KernelWriter::writeLayerNorm(attn::LayerNormOp op) {
+  Want want{Full};
+  Location loc = op.getLoc();
+  Value x = get(op.getX(), want);
+  Type made = op.getBias() ? Type(Float32Type::get(context)) : elementOf(op.getResult());
+  Value normed = RmsNormOp::create(prologue, loc, tileOf(op.getResult(), want, made), x, memory(op.getGain()),
+                                   /*scale=*/Value(), op.getEps(), FloatAttr(), 0, /*centered=*/true);
+  if (op.getBias())
+    normed = ElementwiseOp::create(prologue, loc, tileOf(op.getResult(), want, elementOf(op.getResult())),
+                                   ElementwiseKind::Add, normed, read(op.getBias(), want));
+  put(op.getResult(), want, normed);
 }
 
 Value KernelWriter::exchange(Location loc, ExchangeKind kind, Value value, Exchange algorithm) {
@@ -288,6 +305,26 @@ Value KernelWriter::mergeChunks(attn::AttentionOp op, Value state) {
   return whole;
 }
 
+/// The bias of an attention, as a kernel's operation has it.
+void KernelWriter::writeBias(attn::AttentionOp op, Region &region) {
+  if (!op.hasBias())
+    return;
+  Block &block = region.emplaceBlock();
+  IRMapping mapping;
+  for (BlockArgument argument : op.getBias().getArguments())
+    mapping.map(argument, block.addArgument(argument.getType(), argument.getLoc()));
+  OpBuilder b = OpBuilder::atBlockEnd(&block);
+  for (Operation &one : op.getBias().front()) {
+    if (auto at = dyn_cast<attn::AtOp>(one))
+      mapping.map(at.getResult(), AtOp::create(b, at.getLoc(), at.getResult().getType(),
+                                               memory(at.getTensor()), mapping.lookup(at.getIndex())));
+    else if (auto yield = dyn_cast<attn::YieldOp>(one))
+      YieldValueOp::create(b, yield.getLoc(), mapping.lookup(yield.getValue()));
+    else
+      b.clone(one, mapping);
+  }
+}
+
 void KernelWriter::writeAttention(attn::AttentionOp op) {
   Location loc = op.getLoc();
   attn::KvCacheType cache = op.getCache().getType();
@@ -300,7 +337,8 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
     split = {state(kPart, StateKind::Split)};
   auto streamType = KvStreamType::get(context, cache.getDim(), vDim, cache.getElementType(), split);
   Value kv = LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
-                                 op.getPages() ? memory(op.getPages()) : Value(), item, chunk, boundOf(op));
+                                 op.getPages() ? memory(op.getPages()) : Value(), item, chunk, boundOf(op),
+                                 op.getWindow().value_or(0));
   Type f32 = Float32Type::get(context);
   TileType whole = tile({group, vDim + 2}, f32);
   SmallVector<StateAttr> partial = split;
@@ -308,7 +346,9 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
     partial = {state(kPart, StateKind::Softmax)};
   if (chunk)
     partial.push_back(state(axis, StateKind::Softmax));
-  Value softmax = AttendOp::create(body, loc, tile({group, vDim + 2}, f32, partial), q, kv, op.getScaleAttr());
+  Value softmax = AttendOp::create(body, loc, tile({group, vDim + 2}, f32, partial), q, kv, op.getScaleAttr(),
+                                   op.getSoftcapAttr());
+  writeBias(op, softmax.getDefiningOp<AttendOp>().getBias());
   if (!split.empty())
     softmax = exchange(loc, ExchangeKind::Reduce, softmax, planOf(plan, op).reduce);
   if (chunk)
@@ -316,10 +356,13 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   if (append) {
     Value k = castTo(body, get(append.getK(), {Slice}), cache.getElementType());
     Value v = castTo(body, get(append.getV(), {Slice}), cache.getElementType());
-    softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, request, op.getScaleAttr());
+    softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, request, op.getScaleAttr(),
+                                  op.getSoftcapAttr());
+    writeBias(op, softmax.getDefiningOp<AttendNewOp>().getBias());
   }
-  auto normalized = NormalizeOp::create(body, loc, tile({group * vDim}, elementOf(op.getResult())),
-                                        tile({group}, f32), softmax);
+  auto normalized =
+      NormalizeOp::create(body, loc, tile({group * vDim}, elementOf(op.getResult())), tile({group}, f32),
+                          softmax, op.getSinks() ? memory(op.getSinks()) : Value(), item);
   put(op.getResult(), {Slice}, normalized.getResult());
   if (Value lse = op.getLse())
     put(lse, {Slice}, normalized.getLse());

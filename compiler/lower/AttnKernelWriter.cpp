@@ -285,6 +285,8 @@ void KernelWriter::readAhead(Value value) {
     get(value, {Slice});
   else if (auto rope = dyn_cast<attn::RopeOp>(op))
     readAhead(rope.getValues()[cast<OpResult>(value).getResultNumber()]);
+  else if (auto norm = dyn_cast<attn::RmsNormOp>(op); norm && norm.isGrouped())
+    readAhead(norm.getX());
   else if (isa<attn::AddOp>(op))
     for (Value operand : op->getOperands())
       readAhead(operand);
@@ -295,15 +297,19 @@ Value KernelWriter::compute(Value value, const Want &want) {
   Type element = cast<RankedTensorType>(value.getType()).getElementType();
   TileType type = tileOf(value, want, element);
   Operation *op = value.getDefiningOp();
-  if (auto norm = dyn_cast<attn::RmsNormOp>(op))
+  if (auto norm = dyn_cast<attn::RmsNormOp>(op); norm && !norm.isGrouped())
     return normTokens(norm, want);
+  if (auto norm = dyn_cast<attn::RmsNormOp>(op))
+    return RmsNormOp::create(builderOf(want), op->getLoc(), type, get(norm.getX(), want),
+                             memory(norm.getGain()), /*scale=*/Value(), norm.getEps(), norm.getOffsetAttr(),
+                             norm.getWidth());
   if (auto rope = dyn_cast<attn::RopeOp>(op)) {
     Value x = get(rope.getValues()[cast<OpResult>(value).getResultNumber()], want);
     RopeStyle style =
         rope.getStyle() == attn::RopeStyle::HalfSplit ? RopeStyle::HalfSplit : RopeStyle::Interleaved;
     Value ofItem = shape.getTokens() > 1 && !shape.isOfTokens() ? item : Value();
     return RopeOp::create(builderOf(want), op->getLoc(), type, x, memory(rope.getTable()),
-                          memory(rope.getPos()), ofItem, style, firstToken);
+                          memory(rope.getPos()), ofItem, style, firstToken, rope.getHeadDim().value_or(0));
   }
   auto add = cast<attn::AddOp>(op);
   Value lhs = get(add.getLhs(), want), rhs = get(add.getRhs(), want);

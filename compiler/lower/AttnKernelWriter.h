@@ -112,6 +112,8 @@ private:
 
   void writeOp(mlir::Operation *op);
   void writeNorm(attn::RmsNormOp op);
+  void writeLayerNorm(attn::LayerNormOp op);
+  void writeBias(attn::AttentionOp op, mlir::Region &region);
   /// Of a norm of several tokens: the scales of all, or of those whose rows this CTA has.
   mlir::Value scaleOf(attn::RmsNormOp op, Spread spread);
   mlir::Value normTokens(attn::RmsNormOp op, const Want &want);

@@ -36,8 +36,8 @@ static int64_t boundOf(Value value) {
 /// A weight is what linear multiplies with or adds, or a gain: every use says that it does not change.
 static bool isWeight(Value value) {
   return !value.use_empty() && llvm::all_of(value.getUses(), [](OpOperand &use) {
-    if (auto norm = dyn_cast<attn::RmsNormOp>(use.getOwner()))
-      return use.getOperandNumber() == 1;
+    if (isa<attn::RmsNormOp, attn::LayerNormOp>(use.getOwner()))
+      return use.getOperandNumber() > 0;
     return isa<attn::LinearOp>(use.getOwner()) && use.getOperandNumber() > 0;
   });
 }
@@ -101,7 +101,8 @@ std::vector<TensorInfo> cfc::tensorsOf(attn::GraphOp graph) {
   // What no kernel reads has no entry in the table and need not be bound.
   llvm::DenseSet<Value> used;
   for (Operation *op : kernelOps(graph))
-    used.insert(op->operand_begin(), op->operand_end());
+    for (Value value : attn::operandsOf(op))
+      used.insert(value);
   for (BlockArgument arg :
        llvm::make_filter_range(graph.getBody().getArguments(), [&](Value arg) { return used.contains(arg); }))
     tensors.push_back(
@@ -116,7 +117,7 @@ std::vector<TensorInfo> cfc::tensorsOf(attn::GraphOp graph) {
         describe(table.getResult(), "generated." + (name.empty() ? opLabel(table) : name), "generated");
     info.bound = table.getPositions();
     info.dim = table.getDim();
-    info.base = table.getBase().convertToDouble();
+    info.rope = table.describe();
     tensors.push_back(info);
   }
   int64_t entry = 0;

@@ -18,6 +18,8 @@ static cfc_dtype dtypeOf(Type type) {
     return CFC_BF16;
   if (type.isF32())
     return CFC_F32;
+  if (isa<Float8E4M3FNType>(type))
+    return CFC_F8E4M3FN;
   return type.isInteger(32) ? CFC_I32 : CFC_I64;
 }
 

@@ -25,6 +25,8 @@ static std::string named(Value value) {
 SmallVector<Value> cfc::activationsOf(Operation *op) {
   if (auto rms = dyn_cast<RmsNormOp>(op))
     return {rms.getX()};
+  if (auto norm = dyn_cast<LayerNormOp>(op))
+    return {norm.getX()};
   if (auto linear = dyn_cast<LinearOp>(op))
     return {linear.getX()};
   if (auto rope = dyn_cast<RopeOp>(op))
@@ -106,6 +108,19 @@ bool cfc::isPackable(Value value) {
   });
 }
 
+/// Elements of a head of an operation that works on heads one by one, 0 of others.
+static int64_t headSizeOf(Operation *op) {
+  if (auto rope = dyn_cast<RopeOp>(op))
+    return rope.getHeadSize();
+  auto norm = dyn_cast<RmsNormOp>(op);
+  return norm && norm.isGrouped() ? norm.getWidth() : 0;
+}
+
+/// Whether an operation norms whole rows.
+static bool takesRows(Operation *op) {
+  return isa<LayerNormOp>(op) || (isa<RmsNormOp>(op) && !headSizeOf(op));
+}
+
 //===-- The shape of one kernel -------------------------------------------===//
 
 std::optional<KernelShape> KernelShape::of(ArrayRef<Operation *> ops, std::string &why) {
@@ -143,7 +158,7 @@ bool KernelShape::findTokens(std::string &why) {
   Operation *whole = nullptr; // takes whole rows
   for (Operation *op : ops) {
     linears |= isa<LinearOp>(op);
-    whole = isa<LinearOp, RmsNormOp>(op) ? op : whole;
+    whole = isa<LinearOp>(op) || takesRows(op) ? op : whole;
     for (Value value : activationsOf(op)) {
       int64_t n = ::tokensOf(value);
       if (op != ops.front() && n != tokens) {
@@ -223,16 +238,17 @@ bool KernelShape::findForms(Operation *op, std::string &why) {
     return linearForms(linear, why);
   if (auto add = dyn_cast<AddOp>(op))
     return addForms(add, why);
-  if (auto rms = dyn_cast<RmsNormOp>(op)) {
-    masks[rms.getResult()] = hasTokenItems() ? Slice : Full;
-    if (forms(rms.getX()) & masks[rms.getResult()])
+  if (takesRows(op)) {
+    Value x = op->getOperand(0), result = op->getResult(0);
+    masks[result] = hasTokenItems() ? Slice : Full;
+    if (forms(x) & masks[result])
       return true;
-    why = opLabel(op) + " needs " + named(rms.getX()) + " whole in every CTA; the kernel makes it in slices";
+    why = opLabel(op) + " needs " + named(x) + " whole in every CTA; the kernel makes it in slices";
     return false;
   }
-  if (auto rope = dyn_cast<RopeOp>(op)) {
-    for (auto [value, result] : llvm::zip(rope.getValues(), rope.getResults())) {
-      bool wholeHeads = !heads || (widthOf(value) / heads) % rope.getHeadDim() == 0;
+  if (int64_t size = headSizeOf(op)) {
+    for (auto [value, result] : llvm::zip(activationsOf(op), op->getResults())) {
+      bool wholeHeads = !heads || (widthOf(value) / heads) % size == 0;
       masks[result] = forms(value) & ((isOfTokens() ? 0u : Full) | (wholeHeads ? Slice : 0u));
       if (masks[result])
         continue;
@@ -266,7 +282,7 @@ void KernelShape::findWhole() {
     for (Operation *op : llvm::reverse(ops)) {
       SmallVector<Value> all = activationsOf(op);
       llvm::append_range(all, op->getResults());
-      if (isa<RopeOp, KvAppendOp, AttentionOp>(op))
+      if (headSizeOf(op) || isa<KvAppendOp, AttentionOp>(op))
         llvm::erase_if(all, [](Value v) { return isa<KvCacheType>(v.getType()); });
       else if (auto linear = dyn_cast<LinearOp>(op)) {
         if (!finishes(linear))
@@ -284,7 +300,7 @@ void KernelShape::findWhole() {
 void KernelShape::findFull() {
   for (Operation *op : llvm::reverse(ops)) {
     auto linear = dyn_cast<LinearOp>(op);
-    bool takesFull = isa<RmsNormOp>(op) || (linear && !finishes(linear)) ||
+    bool takesFull = takesRows(op) || (linear && !finishes(linear)) ||
                      llvm::any_of(op->getResults(), [&](Value v) { return needsFull.contains(v); });
     if (!takesFull)
       continue;
@@ -329,8 +345,8 @@ void KernelShape::findItems() {
     widest = std::max(widest, widthOf(value));
   };
   for (Operation *op : ops) {
-    if (auto rope = dyn_cast<RopeOp>(op))
-      granule = std::lcm(granule, rope.getHeadDim());
+    if (int64_t size = headSizeOf(op))
+      granule = std::lcm(granule, size);
     for (Value result : op->getResults())
       if (isa<LinearOp>(op) || (masks.contains(result) && isStored(result) && storedForm(result) == Slice))
         use(result);
@@ -493,14 +509,35 @@ static LogicalResult checkAttention(AttentionOp op) {
 
 /// Forms of a cache that no kernel reads or writes yet.
 static LogicalResult checkCache(Operation *op, KvCacheType cache) {
+  if (!cache.getElementType().isF16() && !cache.getElementType().isBF16())
+    return op->emitError("has a cache of ") << cache.getElementType() << "; f16 and bf16 are possible";
   if (cache.getPage() > kMostPage)
     return op->emitError("has a cache with pages of ")
            << cache.getPage() << " tokens; up to " << kMostPage << " are possible";
   return success();
 }
 
+/// What the language has and no kernel computes yet.
+static LogicalResult checkVariants(Operation *op) {
+  if (auto attention = dyn_cast<AttentionOp>(op)) {
+    if (attention.getKScale())
+      return op->emitError("has scales of its cache; caches without them are possible");
+  }
+  if (auto append = dyn_cast<KvAppendOp>(op); append && append.getKScale())
+    return op->emitError("has scales of its cache; caches without them are possible");
+  if (auto norm = dyn_cast<LayerNormOp>(op)) {
+    if (!norm.getGain())
+      return op->emitError("has no gain; a layer_norm with one is possible");
+    if (::tokensOf(norm.getX()) > 1)
+      return op->emitError("works on ") << ::tokensOf(norm.getX()) << " tokens; 1 is possible";
+  }
+  return success();
+}
+
 LogicalResult cfc::checkLimits(GraphOp graph) {
   for (Operation *op : kernelOps(graph)) {
+    if (failed(checkVariants(op)))
+      return failure();
     for (Value value : activationsOf(op))
       if (int64_t tokens = ::tokensOf(value); tokens < 1 || tokens > kMostTokens)
         return op->emitError("works on ") << tokens << " tokens; 1 to 64 are possible";

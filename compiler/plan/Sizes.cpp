@@ -31,6 +31,11 @@ static OpSizes sizesOfLinear(const KernelShape &shape, LinearOp op) {
   return sizes;
 }
 
+static bool isRowNorm(Operation *op) {
+  auto rms = dyn_cast<RmsNormOp>(op);
+  return isa<LayerNormOp>(op) || (rms && !rms.isGrouped());
+}
+
 static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
   OpSizes sizes;
   if (auto linear = dyn_cast<LinearOp>(op)) {
@@ -40,10 +45,13 @@ static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
     sizes.dim = attention.getCache().getType().getDim();
     sizes.vDim = attention.getCache().getType().getVDim();
     sizes.group = attention.getGroup();
+    // What a window leaves of a longer cache is all that there is to read.
     sizes.capacity = attention.getLen().getType().getCapacity();
-  } else if (auto norm = dyn_cast<RmsNormOp>(op)) {
+    if (auto window = attention.getWindow())
+      sizes.capacity = std::min<int64_t>(sizes.capacity, *window);
+  } else if (isRowNorm(op)) {
     sizes.kind = OpSizes::Norm;
-    sizes.columns = widthOf(norm.getX());
+    sizes.columns = widthOf(op->getOperand(0));
   }
   sizes.op = op;
   for (Value value : op->getResults()) {
@@ -73,9 +81,9 @@ KernelSizes::KernelSizes(const KernelShape &shape) : shape(&shape) {
       ops.back().takesTokens = factors.insert(linear.getX()).second;
     if (shape.isOfTokens())
       continue; // several tokens' rows count where they are multiplied
-    if (auto norm = dyn_cast<RmsNormOp>(op)) {
-      wantFull(norm.getX());
-      wantFull(norm.getResult());
+    if (isRowNorm(op)) {
+      wantFull(op->getOperand(0));
+      wantFull(op->getResult(0));
     }
     if (auto linear = dyn_cast<LinearOp>(op); linear && !shape.finishes(linear))
       wantFull(linear.getX());

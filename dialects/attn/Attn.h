@@ -1,5 +1,6 @@
 //===- Attn.h - The attn dialect: graphs of LLM operations -----------------===//
 #pragma once
+#include "dialects/attn/RopeTable.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -28,6 +29,9 @@ llvm::StringRef nearestName(llvm::StringRef name, llvm::ArrayRef<llvm::StringRef
 /// Result types of an operation from its operands and attributes, before a trailing type overrides them.
 /// `op` must have operands of the right kinds.
 llvm::SmallVector<mlir::Type> inferResultTypes(mlir::Operation *op);
+
+/// The operands of an operation and of those in its regions that come from outside of them.
+llvm::SmallVector<mlir::Value> operandsOf(mlir::Operation *op);
 
 /// Checks that concern a whole file: exactly one graph, at least one result, names that differ, one append
 /// a cache; warns about unused arguments and values. Errors are diagnostics at the offending place.

@@ -42,7 +42,7 @@ StringRef GraphScope::nearest(StringRef name) const {
 
 namespace {
 
-enum class Form { Number, Integer, Style };
+enum class Form { Number, Integer, Flag, Style, Scaling };
 struct Field {
   StringRef name;
   Form form;
@@ -63,6 +63,10 @@ public:
   ParseResult operands(SmallVectorImpl<Operand> &list);
   // Nothing, or operand, …
   ParseResult optionalOperands();
+  // Nothing, or the word and so many operands; tells whether they are there.
+  ParseResult clause(StringRef word, unsigned count, bool &isThere);
+  // A region whose arguments have these types, and that sees the values before it.
+  ParseResult region(ArrayRef<Type> argumentTypes);
   ParseResult attributes(ArrayRef<Field> fields);
   ParseResult results(ArrayRef<Type> inferred);
 
@@ -70,7 +74,8 @@ private:
   ParseResult resolve(const OpAsmParser::UnresolvedOperand &use, Operand &operand);
   ParseResult attribute(ArrayRef<Field> fields);
   FailureOr<Attribute> value(Field field);
-  FailureOr<Attribute> style();
+  FailureOr<Attribute> word(Form form);
+  FailureOr<Attribute> flag(StringRef name);
   InFlightDiagnostic error(SMLoc loc, const Twine &message) { return parser.emitError(loc, message); }
 
   OpAsmParser &parser;
@@ -96,6 +101,29 @@ ParseResult OpReader::optionalOperands() {
     if (this->operand(operand))
       return failure();
   return success();
+}
+
+ParseResult OpReader::clause(StringRef word, unsigned count, bool &isThere) {
+  isThere = succeeded(parser.parseOptionalKeyword(word));
+  for (unsigned i = 0; isThere && i < count; ++i) {
+    Operand operand;
+    if ((i && parser.parseComma()) || this->operand(operand))
+      return failure();
+  }
+  return success();
+}
+
+ParseResult OpReader::region(ArrayRef<Type> argumentTypes) {
+  SmallVector<OpAsmParser::Argument> arguments;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseArgumentList(arguments, AsmParser::Delimiter::Paren))
+    return failure();
+  if (arguments.size() != argumentTypes.size())
+    return error(loc, "has ") << arguments.size() << " arguments here; " << argumentTypes.size()
+                              << " are needed";
+  for (auto [argument, type] : llvm::zip_equal(arguments, argumentTypes))
+    argument.type = type;
+  return parser.parseRegion(*state.addRegion(), arguments);
 }
 
 ParseResult OpReader::resolve(const OpAsmParser::UnresolvedOperand &use, Operand &operand) {
@@ -154,8 +182,10 @@ ParseResult OpReader::attribute(ArrayRef<Field> fields) {
 }
 
 FailureOr<Attribute> OpReader::value(Field field) {
-  if (field.form == Form::Style)
-    return style();
+  if (field.form == Form::Style || field.form == Form::Scaling)
+    return word(field.form);
+  if (field.form == Form::Flag)
+    return flag(field.name);
   SMLoc loc = parser.getCurrentLocation();
   Builder &builder = parser.getBuilder();
   Attribute attr;
@@ -175,17 +205,38 @@ FailureOr<Attribute> OpReader::value(Field field) {
   return failure();
 }
 
-FailureOr<Attribute> OpReader::style() {
+// A word of an enumeration.
+FailureOr<Attribute> OpReader::word(Form form) {
   SMLoc loc = parser.getCurrentLocation();
   StringRef word;
   if (parser.parseKeyword(&word))
     return failure();
-  if (std::optional<RopeStyle> style = symbolizeRopeStyle(word))
-    return Attribute(RopeStyleAttr::get(parser.getContext(), *style));
-  InFlightDiagnostic diag = error(loc, "has no style '") << word << "'";
+  if (form == Form::Style) {
+    if (std::optional<RopeStyle> style = symbolizeRopeStyle(word))
+      return Attribute(RopeStyleAttr::get(parser.getContext(), *style));
+  } else if (std::optional<RopeScaling> scaling = symbolizeRopeScaling(word)) {
+    return Attribute(RopeScalingAttr::get(parser.getContext(), *scaling));
+  }
   SmallVector<StringRef> known = {"half_split", "interleaved"};
-  StringRef near = nearestName(word, known);
-  diag << (near.empty() ? "; it has half_split and interleaved" : "; did you mean '" + near.str() + "'?");
+  if (form == Form::Scaling)
+    known = {"none", "linear", "llama3", "yarn"};
+  InFlightDiagnostic diag = error(loc, form == Form::Style ? "has no style '" : "has no scaling '")
+                            << word << "'";
+  StringRef near = nearestName(word, known), last = known.pop_back_val();
+  if (near.empty())
+    diag << "; it has " << llvm::join(known, ", ") << " and " << last;
+  else
+    diag << "; did you mean '" << near << "'?";
+  return failure();
+}
+
+FailureOr<Attribute> OpReader::flag(StringRef name) {
+  SMLoc loc = parser.getCurrentLocation();
+  if (succeeded(parser.parseOptionalKeyword("true")))
+    return Attribute(parser.getBuilder().getBoolAttr(true));
+  if (succeeded(parser.parseOptionalKeyword("false")))
+    return Attribute(parser.getBuilder().getBoolAttr(false));
+  error(loc, "needs true or false as '") << name << "'";
   return failure();
 }
 
@@ -224,6 +275,11 @@ static FailureOr<RankedTensorType> tensor(OpAsmParser &parser, const Operand &op
   return failure();
 }
 
+// How many operands of each kind there are.
+template <typename Op> static void setSegments(OperationState &state, ArrayRef<int32_t> sizes) {
+  llvm::copy(sizes, state.getOrAddProperties<typename Op::Properties>().operandSegmentSizes.begin());
+}
+
 ParseResult ReturnOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
   return failure(read.optionalOperands() || read.attributes({}));
@@ -233,8 +289,23 @@ ParseResult RmsNormOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
   Operand x, gain;
   if (read.operand(x) || parser.parseComma() || read.operand(gain) ||
-      read.attributes({{"eps", Form::Number}}))
+      read.attributes({{"eps", Form::Number}, {"offset", Form::Number}}))
     return failure();
+  return read.results(x.type);
+}
+
+ParseResult LayerNormOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand x, gain, bias;
+  if (read.operand(x))
+    return failure();
+  if (succeeded(parser.parseOptionalComma()) && read.operand(gain))
+    return failure();
+  if (gain.type && succeeded(parser.parseOptionalComma()) && read.operand(bias))
+    return failure();
+  if (read.attributes({{"eps", Form::Number}}))
+    return failure();
+  setSegments<LayerNormOp>(state, {1, gain.type ? 1 : 0, bias.type ? 1 : 0});
   return read.results(x.type);
 }
 
@@ -258,9 +329,8 @@ ParseResult LinearOp::parse(OpAsmParser &parser, OperationState &state) {
       return failure();
     types.push_back(linearResultType(*input, *type));
   }
-  auto &segments = state.getOrAddProperties<Properties>().operandSegmentSizes;
-  llvm::copy(ArrayRef<int32_t>{1, static_cast<int32_t>(weights.size()), static_cast<int32_t>(biases.size())},
-             segments.begin());
+  setSegments<LinearOp>(state,
+                        {1, static_cast<int32_t>(weights.size()), static_cast<int32_t>(biases.size())});
   return read.results(types);
 }
 
@@ -271,7 +341,7 @@ ParseResult RopeOp::parse(OpAsmParser &parser, OperationState &state) {
   auto one = [&] { return read.operand(values.emplace_back()); };
   SMLoc loc = parser.getCurrentLocation();
   if (parser.parseCommaSeparatedList(one) || parser.parseKeyword("at") || read.operand(pos) ||
-      read.attributes({{"style", Form::Style}}))
+      read.attributes({{"style", Form::Style}, {"head_dim", Form::Integer}}))
     return failure();
   if (values.size() < 2 || values.size() > 3)
     return parser.emitError(loc, "takes one or two values and a table, not ") << values.size() << " operands";
@@ -282,7 +352,18 @@ ParseResult RopeOp::parse(OpAsmParser &parser, OperationState &state) {
 ParseResult RopeTableOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
   SMLoc loc = parser.getCurrentLocation();
-  if (read.attributes({{"base", Form::Number}, {"dim", Form::Integer}, {"positions", Form::Integer}}))
+  if (read.attributes({{"base", Form::Number},
+                       {"dim", Form::Integer},
+                       {"positions", Form::Integer},
+                       {"scaling", Form::Scaling},
+                       {"factor", Form::Number},
+                       {"original_positions", Form::Integer},
+                       {"low_freq_factor", Form::Number},
+                       {"high_freq_factor", Form::Number},
+                       {"beta_fast", Form::Number},
+                       {"beta_slow", Form::Number},
+                       {"attention_factor", Form::Number},
+                       {"truncate", Form::Flag}}))
     return failure();
   auto dim = dyn_cast_or_null<IntegerAttr>(state.attributes.get("dim"));
   auto positions = dyn_cast_or_null<IntegerAttr>(state.attributes.get("positions"));
@@ -296,22 +377,25 @@ ParseResult RopeTableOp::parse(OpAsmParser &parser, OperationState &state) {
 ParseResult KvAppendOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
   Operand cache, k, v, slot;
+  bool scales;
   if (read.operand(cache) || parser.parseComma() || read.operand(k) || parser.parseComma() ||
-      read.operand(v) || parser.parseKeyword("at") || read.operand(slot) || read.attributes({}))
+      read.operand(v) || parser.parseKeyword("at") || read.operand(slot) ||
+      read.clause("scales", 2, scales) || read.attributes({}))
     return failure();
+  setSegments<KvAppendOp>(state, {1, 1, 1, 1, scales, scales});
   return read.results(cache.type);
 }
 
 ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
-  Operand q, cache, len, pages;
+  Operand q, cache, len;
+  bool pages, sinks, scales;
   if (read.operand(q) || parser.parseComma() || read.operand(cache) || parser.parseComma() ||
-      read.operand(len))
+      read.operand(len) || read.clause("pages", 1, pages) || read.clause("sinks", 1, sinks) ||
+      read.clause("scales", 2, scales) ||
+      read.attributes({{"scale", Form::Number}, {"window", Form::Integer}, {"softcap", Form::Number}}))
     return failure();
-  if (succeeded(parser.parseOptionalKeyword("pages")) && read.operand(pages))
-    return failure();
-  if (read.attributes({{"scale", Form::Number}}))
-    return failure();
+  setSegments<AttentionOp>(state, {1, 1, 1, pages, sinks, scales, scales});
   FailureOr<RankedTensorType> type = tensor(parser, q, 2);
   auto cacheType = dyn_cast<KvCacheType>(cache.type);
   if (failed(type))
@@ -321,7 +405,32 @@ ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &state) {
   SmallVector<Type> types = {attentionType(*type, cacheType)};
   if (parser.getNumResults() == 2)
     types.push_back(logSumExpType(*type, cacheType));
+  Type index = parser.getBuilder().getIndexType();
+  if (failed(parser.parseOptionalKeyword("bias")))
+    state.addRegion();
+  else if (read.region({index, index, index}))
+    return failure();
   return read.results(types);
+}
+
+ParseResult AtOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpReader read(parser, state);
+  Operand values;
+  OpAsmParser::UnresolvedOperand index;
+  if (read.operand(values) || parser.parseLSquare() || parser.parseOperand(index) || parser.parseRSquare() ||
+      parser.resolveOperand(index, parser.getBuilder().getIndexType(), state.operands) || read.attributes({}))
+    return failure();
+  FailureOr<RankedTensorType> type = tensor(parser, values, 1);
+  if (failed(type))
+    return failure();
+  state.addTypes(type->getElementType());
+  return success();
+}
+
+ParseResult YieldOp::parse(OpAsmParser &parser, OperationState &state) {
+  OpAsmParser::UnresolvedOperand value;
+  return failure(parser.parseOperand(value) ||
+                 parser.resolveOperand(value, parser.getBuilder().getF32Type(), state.operands));
 }
 
 ParseResult AddOp::parse(OpAsmParser &parser, OperationState &state) {
@@ -341,6 +450,8 @@ static void printAttribute(OpAsmPrinter &printer, NamedAttribute attr) {
   printer << " = ";
   if (auto style = dyn_cast<RopeStyleAttr>(attr.getValue()))
     printer << stringifyRopeStyle(style.getValue());
+  else if (auto scaling = dyn_cast<RopeScalingAttr>(attr.getValue()))
+    printer << stringifyRopeScaling(scaling.getValue());
   else if (auto integer = dyn_cast<IntegerAttr>(attr.getValue()); integer && integer.getType().isInteger(64))
     printer << integer.getInt();
   else if (auto number = dyn_cast<FloatAttr>(attr.getValue()); number && number.getType().isF64())
@@ -349,8 +460,7 @@ static void printAttribute(OpAsmPrinter &printer, NamedAttribute attr) {
     printer.printAttribute(attr.getValue());
 }
 
-// Attributes and, where they are not implied, the result types.
-static void printTail(OpAsmPrinter &printer, Operation *op) {
+static void printAttributes(OpAsmPrinter &printer, Operation *op) {
   auto attrs = llvm::to_vector(llvm::make_filter_range(op->getAttrs(), [](NamedAttribute attr) {
     return attr.getName() != kNamesAttr && attr.getName() != "operandSegmentSizes";
   }));
@@ -359,8 +469,22 @@ static void printTail(OpAsmPrinter &printer, Operation *op) {
     llvm::interleaveComma(attrs, printer, [&](NamedAttribute attr) { printAttribute(printer, attr); });
     printer << '}';
   }
+}
+
+// The result types, where they are not implied.
+static void printTypes(OpAsmPrinter &printer, Operation *op) {
   if (!llvm::equal(op->getResultTypes(), inferResultTypes(op)))
     printer << " : " << op->getResultTypes();
+}
+
+static void printTail(OpAsmPrinter &printer, Operation *op) {
+  printAttributes(printer, op);
+  printTypes(printer, op);
+}
+
+template <typename Op> static void printScales(OpAsmPrinter &printer, Op op) {
+  if (op.getKScale())
+    printer << " scales " << op.getKScale() << ", " << op.getVScale();
 }
 
 void ReturnOp::print(OpAsmPrinter &printer) {
@@ -371,6 +495,15 @@ void ReturnOp::print(OpAsmPrinter &printer) {
 
 void RmsNormOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getX() << ", " << getGain();
+  printTail(printer, *this);
+}
+
+void LayerNormOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getX();
+  if (getGain())
+    printer << ", " << getGain();
+  if (getBias())
+    printer << ", " << getBias();
   printTail(printer, *this);
 }
 
@@ -390,6 +523,7 @@ void RopeTableOp::print(OpAsmPrinter &printer) { printTail(printer, *this); }
 
 void KvAppendOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getCache() << ", " << getK() << ", " << getV() << " at " << getSlot();
+  printScales(printer, *this);
   printTail(printer, *this);
 }
 
@@ -397,8 +531,27 @@ void AttentionOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getQ() << ", " << getCache() << ", " << getLen();
   if (getPages())
     printer << " pages " << getPages();
-  printTail(printer, *this);
+  if (getSinks())
+    printer << " sinks " << getSinks();
+  printScales(printer, *this);
+  printAttributes(printer, *this);
+  if (hasBias()) {
+    printer << " bias(";
+    llvm::interleaveComma(getBias().getArguments(), printer);
+    printer << ") ";
+    printer.printRegion(getBias(), /*printEntryBlockArgs=*/false);
+  }
+  printTypes(printer, *this);
 }
+
+void AttentionOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn set) {
+  for (auto [argument, name] : llvm::zip(region.getArguments(), ArrayRef<StringRef>{"head", "query", "key"}))
+    set(argument, name);
+}
+
+void AtOp::print(OpAsmPrinter &printer) { printer << ' ' << getTensor() << '[' << getIndex() << ']'; }
+
+void YieldOp::print(OpAsmPrinter &printer) { printer << ' ' << getValue(); }
 
 void AddOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getLhs() << ", " << getRhs();

@@ -95,8 +95,8 @@ LogicalResult KvCacheType::verify(function_ref<InFlightDiagnostic()> emitError, 
     return emitError() << "a cache has heads of V of 1 to " << most << " elements, not v_dim = " << vDim;
   if (page < 0 || page > most)
     return emitError() << "a page has 1 to " << most << " tokens, not " << page;
-  if (!elementType.isF16() && !elementType.isBF16())
-    return emitError() << "a cache holds f16 or bf16, not " << elementType;
+  if (!elementType.isF16() && !elementType.isBF16() && !isa<Float8E4M3FNType>(elementType))
+    return emitError() << "a cache holds f16, bf16 or f8E4M3FN, not " << elementType;
   return success();
 }
 
@@ -132,6 +132,7 @@ SmallVector<Type> cfc::attn::inferResultTypes(Operation *op) {
   using Types = SmallVector<Type>;
   return TypeSwitch<Operation *, Types>(op)
       .Case([](RmsNormOp norm) { return Types{norm.getX().getType()}; })
+      .Case([](LayerNormOp norm) { return Types{norm.getX().getType()}; })
       .Case([](LinearOp linear) {
         return llvm::map_to_vector(linear.getWeights().getTypes(), [&](Type weight) -> Type {
           return linearResultType(linear.getX().getType(), cast<RankedTensorType>(weight));
@@ -153,6 +154,40 @@ SmallVector<Type> cfc::attn::inferResultTypes(Operation *op) {
       })
       .Case([](AddOp add) { return Types{add.getLhs().getType()}; })
       .Default([](Operation *) { return Types(); });
+}
+
+cfc::RopeTable RopeTableOp::describe() {
+  cfc::RopeTable table;
+  auto set = [](double &value, const std::optional<APFloat> &given) {
+    if (given)
+      value = given->convertToDouble();
+  };
+  table.base = getBase().convertToDouble();
+  table.dim = getDim();
+  table.scaling = static_cast<cfc::RopeStretch>(getScaling().value_or(RopeScaling::None));
+  set(table.factor, getFactor());
+  if (auto positions = getOriginalPositions())
+    table.originalPositions = static_cast<double>(*positions);
+  set(table.lowFreqFactor, getLowFreqFactor());
+  set(table.highFreqFactor, getHighFreqFactor());
+  set(table.betaFast, getBetaFast());
+  set(table.betaSlow, getBetaSlow());
+  if (table.scaling == cfc::RopeStretch::Yarn)
+    table.attentionFactor = cfc::RopeTable::usualAttentionFactor(table.factor);
+  set(table.attentionFactor, getAttentionFactor());
+  table.truncate = getTruncate().value_or(true);
+  return table;
+}
+
+SmallVector<Value> cfc::attn::operandsOf(Operation *op) {
+  SmallVector<Value> values(op->getOperands());
+  for (Region &region : op->getRegions())
+    region.walk([&](Operation *inner) {
+      for (Value value : inner->getOperands())
+        if (!region.isAncestor(value.getParentRegion()))
+          values.push_back(value);
+    });
+  return values;
 }
 
 KvAppendOp AttentionOp::getAppend() { return getCache().getDefiningOp<KvAppendOp>(); }

@@ -73,6 +73,19 @@ def Attn_RopeStyleAttr : EnumAttr<Attn_Dialect, Attn_RopeStyle, "rope_style"> {
   let assemblyFormat = "`<` $value `>`";
 }
 
+def Attn_RopeScaling : I32EnumAttr<"RopeScaling", "how a table stretches positions beyond those of the training", [
+  I32EnumAttrCase<"None", 0, "none">,
+  I32EnumAttrCase<"Linear", 1, "linear">,
+  I32EnumAttrCase<"Llama3", 2, "llama3">,
+  I32EnumAttrCase<"Yarn", 3, "yarn">
+]> {
+  let cppNamespace = "::cfc::attn";
+  let genSpecializedAttr = 0;
+}
+def Attn_RopeScalingAttr : EnumAttr<Attn_Dialect, Attn_RopeScaling, "rope_scaling"> {
+  let assemblyFormat = "`<` $value `>`";
+}
+
 class Attn_Tensor<int rank, list<string> elements, string what> : Type<And<[
     CPred<"::llvm::isa<::mlir::RankedTensorType>($_self)">,
     CPred<"::llvm::cast<::mlir::RankedTensorType>($_self).hasStaticShape()">,
@@ -90,6 +103,8 @@ def Attn_Table : Attn_Tensor<2, Float, "a rope table, tensor<POSITIONSxDIM x f16
 def Attn_Positions : Attn_Tensor<1, ["isSignlessInteger(32)"], "positions, tensor<Txi32>">;
 def Attn_Slots : Attn_Tensor<1, ["isSignlessInteger(64)"], "cache slots, tensor<Txi64>">;
 def Attn_BlockTable : Attn_Tensor<2, ["isSignlessInteger(32)"], "a block table, tensor<BxPAGESxi32>">;
+def Attn_Sinks : Attn_Tensor<1, Float, "sinks, tensor<QUERY_HEADS x f16, bf16 or f32>">;
+def Attn_Scale : Attn_Tensor<1, ["isF32()"], "a scale, tensor<1xf32> or tensor<HEADSxf32>">;
 def Attn_LogSumExp : Attn_Tensor<2, ["isF32()"], "a log-sum-exp, tensor<TxHEADSxf32>">;
 
 class Attn_Op<string mnemonic, list<Trait> traits = []> : Op<Attn_Dialect, mnemonic, traits> {
@@ -97,9 +112,9 @@ class Attn_Op<string mnemonic, list<Trait> traits = []> : Op<Attn_Dialect, mnemo
   let hasVerifier = 1;
 }
 // An operation with results: they print under the names that they were parsed with.
-class Attn_ValueOp<string mnemonic, list<Trait> traits>
+class Attn_ValueOp<string mnemonic, list<Trait> traits, list<string> asmMethods = ["getAsmResultNames"]>
     : Attn_Op<mnemonic, traits # [HasParent<"GraphOp">,
-                                  DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmResultNames"]>]> {
+                                  DeclareOpInterfaceMethods<OpAsmOpInterface, asmMethods>]> {
   let extraClassDefinition = [{
     void $cppClass::getAsmResultNames(::mlir::OpAsmSetValueNameFn set) { nameResults(*this, set); }
   }];
@@ -136,8 +151,25 @@ def Attn_ReturnOp : Attn_Op<"return", [Pure, Terminator, HasParent<"GraphOp">]> 
 
 //===-- Operations --------------------------------------------------------===//
 def Attn_RmsNormOp : Attn_ValueOp<"rms_norm", [Pure]> {
-  let summary = "x / sqrt(mean(x^2) + eps) * gain, by row";
-  let arguments = (ins Attn_Activation:$x, Attn_Gain:$gain, F64Attr:$eps);
+  let summary = "x / sqrt(mean(x^2) + eps) * (offset + gain), by row";
+  let description = [{
+    A gain of fewer elements than a row has norms each part of that many by itself, with the same gain: what QK norm
+    does by head. `offset = 1.0` is Gemma's (1 + gain).
+  }];
+  let arguments = (ins Attn_Activation:$x, Attn_Gain:$gain, F64Attr:$eps, OptionalAttr<F64Attr>:$offset);
+  let results = (outs Attn_Activation:$result);
+  let extraClassDeclaration = [{
+    double getOffsetValue() { return getOffset() ? getOffset()->convertToDouble() : 0; }
+    /// Elements that are normed together.
+    int64_t getWidth() { return getGain().getType().getDimSize(0); }
+    /// Whether a row is more than that.
+    bool isGrouped() { return getWidth() != getX().getType().getDimSize(1); }
+  }];
+}
+def Attn_LayerNormOp : Attn_ValueOp<"layer_norm", [Pure, AttrSizedOperandSegments]> {
+  let summary = "(x - mean(x)) / sqrt(variance(x) + eps) * gain + bias, by row";
+  let description = [{ `%y = attn.layer_norm %x, %gain, %bias {eps = 1.0e-5}`; without a bias, or without both. }];
+  let arguments = (ins Attn_Activation:$x, Optional<Attn_Gain>:$gain, Optional<Attn_Gain>:$bias, F64Attr:$eps);
   let results = (outs Attn_Activation:$result);
 }
 def Attn_LinearOp : Attn_ValueOp<"linear", [Pure, AttrSizedOperandSegments]> {
@@ -152,29 +184,58 @@ def Attn_LinearOp : Attn_ValueOp<"linear", [Pure, AttrSizedOperandSegments]> {
 def Attn_RopeOp : Attn_ValueOp<"rope", [Pure]> {
   let summary = "rotates the pairs of every head by the angles of a position";
   let description = [{
-    One or two values (q, k). A row of the table is cos (dim / 2) | sin (dim / 2); its width is the head's.
-    (a, b) becomes (a cos - b sin, b cos + a sin).
+    One or two values (q, k). A row of the table is cos (dim / 2) | sin (dim / 2). (a, b) becomes
+    (a cos - b sin, b cos + a sin). Heads have `head_dim` elements, as many as the table is wide where it is left out;
+    of wider heads the first are rotated, and the others stay as they are.
   }];
   let arguments = (ins Variadic<Attn_Activation>:$values, Attn_Table:$table, Attn_Positions:$pos,
-    Attn_RopeStyleAttr:$style);
+    Attn_RopeStyleAttr:$style, OptionalAttr<I64Attr>:$head_dim);
   let results = (outs Variadic<Attn_Activation>:$results);
-  let extraClassDeclaration = "int64_t getHeadDim() { return getTable().getType().getDimSize(1); }";
+  let extraClassDeclaration = [{
+    /// Elements of a head that are rotated: the first ones.
+    int64_t getRotatedDim() { return getTable().getType().getDimSize(1); }
+    /// Elements of a head.
+    int64_t getHeadSize() { return getHeadDim() ? *getHeadDim() : getRotatedDim(); }
+  }];
 }
 def Attn_RopeTableOp : Attn_ValueOp<"rope_table", [Pure]> {
   let summary = "cos | sin of position * base^(-2 i / dim), by position";
-  let arguments = (ins F64Attr:$base, I64Attr:$dim, I64Attr:$positions);
+  let description = [{
+    `attn.rope_table {base = 500000, dim = 128, positions = 8192, scaling = llama3, factor = 8, original_positions = 8192,
+    low_freq_factor = 1, high_freq_factor = 4}`. With a scaling the frequencies f are those of Hugging Face
+    transformers (src/transformers/modeling_rope_utils.py), in float64:
+
+    | scaling | frequency | attributes |
+    |---|---|---|
+    | `linear` | f / factor | `factor` |
+    | `llama3` | f / factor where 2 pi / f > original_positions / low_freq_factor; f where it is < original_positions / high_freq_factor; in between (1 - s) f / factor + s f, s = (original_positions f / 2 pi - low_freq_factor) / (high_freq_factor - low_freq_factor) | `factor`, `original_positions`, `low_freq_factor`, `high_freq_factor` |
+    | `yarn` | f r / factor + f (1 - r), r = (i - low) / (high - low) in 0 to 1; low and high are dim ln(original_positions / (2 pi b)) / (2 ln base) for b = `beta_fast` (32) and `beta_slow` (1), rounded down and up unless `truncate = false`, within 0 and dim - 1. All entries are multiplied by `attention_factor` (0.1 ln(factor) + 1) | `factor`, `original_positions` |
+  }];
+  let arguments = (ins F64Attr:$base, I64Attr:$dim, I64Attr:$positions, OptionalAttr<Attn_RopeScalingAttr>:$scaling,
+    OptionalAttr<F64Attr>:$factor, OptionalAttr<I64Attr>:$original_positions, OptionalAttr<F64Attr>:$low_freq_factor,
+    OptionalAttr<F64Attr>:$high_freq_factor, OptionalAttr<F64Attr>:$beta_fast, OptionalAttr<F64Attr>:$beta_slow,
+    OptionalAttr<F64Attr>:$attention_factor, OptionalAttr<BoolAttr>:$truncate);
   let results = (outs Attn_Table:$result);
+  let extraClassDeclaration = [{
+    /// What its entries are computed from.
+    ::cfc::RopeTable describe();
+  }];
 }
-def Attn_KvAppendOp : Attn_ValueOp<"kv_append", [MemoryEffects<[MemWrite]>]> {
+def Attn_KvAppendOp : Attn_ValueOp<"kv_append", [AttrSizedOperandSegments, MemoryEffects<[MemWrite]>]> {
   let summary = "writes the new tokens' K and V, rounded to the cache's type, at their slots";
   let description = [{
     The result is the cache with the new tokens. A slot is a token's index within its request's rows (row t of K and V
     is request t's) or, where the cache has pages, page * page size + offset in the pool. Slot -1: the request is idle.
+
+    `scales %k_scale, %v_scale`, of each KV head or one for all: the cache holds k / k_scale and v / v_scale. An f8E4M3FN
+    cache saturates at 448.
   }];
-  let arguments = (ins Attn_KvCache:$cache, Attn_Activation:$k, Attn_Activation:$v, Attn_Slots:$slot);
+  let arguments = (ins Attn_KvCache:$cache, Attn_Activation:$k, Attn_Activation:$v, Attn_Slots:$slot,
+    Optional<Attn_Scale>:$k_scale, Optional<Attn_Scale>:$v_scale);
   let results = (outs Attn_KvCache:$result);
 }
-def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure]> {
+def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments],
+                                    ["getAsmResultNames", "getAsmBlockArgumentNames"]> {
   let summary = "softmax(scale q K^T) V by head over the cache";
   let description = [{
     `%o, %lse = attn.attention %q, %cache, %len pages %block_table {scale = 0.125}`. Row r of q is request r's. Over
@@ -183,9 +244,33 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure]> {
 
     `pages`, where the cache has pages: token t of request r lies in page `block_table[r, t / page]` of the pool. Entries
     of pages behind the length are not read; an entry outside of the pool counts as the nearest in it.
+
+    A score is s = scale q k. `softcap = c` makes it c tanh(s / c). Then the bias is added, and then only the last
+    `window = W` tokens are attended, the newest among them. The position of the query is that of the newest token.
+
+    `sinks %s` (of each query head): the softmax's sum has exp(sink) as one term more, to which no value belongs; so has
+    the second result. Where no token is attended the result is 0 and the second -inf, with or without.
+    `scales %k_scale, %v_scale`: the cache's K and V are multiplied by them, as `kv_append` has divided.
+
+    `bias(%head, %query, %key) { … attn.yield %b }` computes what is added to a score, f32, of the query head and the
+    positions of query and key (`index`), by operations of `arith` and `math` on scalars; `attn.at %t[%head]` reads an
+    argument of the graph. ALiBi:
+    ```mlir
+    %o = attn.attention %q, %c, %len {scale = 0.125} bias(%head, %query, %key) {
+      %slope = attn.at %slopes[%head]
+      %distance = arith.subi %key, %query : index
+      %i = arith.index_cast %distance : index to i32
+      %f = arith.sitofp %i : i32 to f32
+      %b = arith.mulf %slope, %f : f32
+      attn.yield %b
+    }
+    ```
   }];
   let arguments = (ins Attn_Activation:$q, Attn_KvCache:$cache, Attn_Lengths:$len,
-    Optional<Attn_BlockTable>:$pages, F64Attr:$scale);
+    Optional<Attn_BlockTable>:$pages, Optional<Attn_Sinks>:$sinks, Optional<Attn_Scale>:$k_scale,
+    Optional<Attn_Scale>:$v_scale, F64Attr:$scale, OptionalAttr<I64Attr>:$window, OptionalAttr<F64Attr>:$softcap);
+  let regions = (region AnyRegion:$bias);
+  let hasRegionVerifier = 1;
   let results = (outs Attn_Activation:$result, Optional<Attn_LogSumExp>:$lse);
   let extraClassDeclaration = [{
     int64_t getQueryHeads() { return getQ().getType().getDimSize(1) / getCache().getType().getDim(); }
@@ -193,7 +278,19 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure]> {
     int64_t getGroup() { return getQueryHeads() / getCache().getType().getHeads(); }
     /// The append whose tokens are attended too, or null.
     KvAppendOp getAppend();
+    /// Whether the scores get a bias.
+    bool hasBias() { return !getBias().empty(); }
   }];
+}
+def Attn_AtOp : Attn_Op<"at", [Pure, HasParent<"AttentionOp">]> {
+  let summary = "an element of a graph's argument, in the bias of an attention";
+  let description = [{ `%slope = attn.at %slopes[%head]`. The index must lie in the tensor. }];
+  let arguments = (ins Attn_Gain:$tensor, Index:$index);
+  let results = (outs AnyFloat:$result);
+}
+def Attn_YieldOp : Attn_Op<"yield", [Pure, Terminator, HasParent<"AttentionOp">]> {
+  let summary = "what the bias of an attention adds to a score";
+  let arguments = (ins F32:$value);
 }
 def Attn_AddOp : Attn_ValueOp<"add", [Pure]> {
   let summary = "element-wise sum";

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "dialects/attn/Attn.h"
+#include "dialects/attn/BiasProgram.h"
 #include <cmath>
 
 using namespace mlir;
@@ -57,13 +58,35 @@ static LogicalResult verifyArgument(Operation *op, Value value) {
                            << " is computed; weights, biases and gains must be arguments of the graph";
 }
 
+// A gain or a bias has an element for each of a row.
+static LogicalResult verifyRowOf(Operation *op, Value value, Value x, StringRef what) {
+  int64_t size = cast<RankedTensorType>(value.getType()).getDimSize(0);
+  if (size == columns(x))
+    return success();
+  return op->emitOpError() << nameOr(value, what) << " has " << size << " elements; a row of "
+                           << nameOr(x, "the input") << " has " << columns(x);
+}
+
 LogicalResult RmsNormOp::verify() {
-  int64_t size = getGain().getType().getDimSize(0);
-  if (size != columns(getX()))
-    return emitOpError() << nameOr(getGain(), "the gain") << " has " << size << " elements; a row of "
-                         << nameOr(getX(), "the input") << " has " << columns(getX());
+  if (columns(getX()) % getWidth())
+    return emitOpError() << nameOr(getGain(), "the gain") << " has " << getWidth() << " elements; a row of "
+                         << nameOr(getX(), "the input") << " has " << columns(getX())
+                         << ", which is no multiple of it";
+  if (getOffset() && !getOffset()->isFinite())
+    return emitOpError("needs a finite offset, not ") << getOffset()->convertToDouble();
   if (failed(verifyPositive(*this, "eps", getEps())) || failed(verifyArgument(*this, getGain())))
     return failure();
+  return verifyResultShapes(*this);
+}
+
+LogicalResult LayerNormOp::verify() {
+  if (failed(verifyPositive(*this, "eps", getEps())))
+    return failure();
+  for (auto [value, what] : {std::pair(getGain(), "the gain"), std::pair(getBias(), "the bias")})
+    if (value && (failed(verifyRowOf(*this, value, getX(), what)) || failed(verifyArgument(*this, value))))
+      return failure();
+  if (getBias() && !getGain())
+    return emitOpError("has a bias and no gain; a gain comes first");
   return verifyResultShapes(*this);
 }
 
@@ -93,22 +116,64 @@ LogicalResult LinearOp::verify() {
 }
 
 LogicalResult RopeOp::verify() {
-  int64_t dim = getHeadDim();
+  int64_t dim = getHeadSize(), rotated = getRotatedDim();
   if (getValues().empty() || getValues().size() > 2)
     return emitOpError("rotates one or two values, not ") << getValues().size();
-  if (dim % 2)
+  if (rotated % 2)
     return emitOpError("needs an even head dimension to form pairs; ")
-           << nameOr(getTable(), "the table") << " is " << dim << " wide";
+           << nameOr(getTable(), "the table") << " is " << rotated << " wide";
+  if (dim < rotated)
+    return emitOpError("has heads of ") << dim << " elements; " << nameOr(getTable(), "the table")
+                                        << " rotates " << rotated << ", so head_dim must be at least that";
   for (Value value : getValues()) {
     if (columns(value) % dim)
       return emitOpError() << nameOr(value, "a value") << " has " << columns(value)
-                           << " columns; that is no whole number of heads of " << dim << ", the width of "
-                           << nameOr(getTable(), "the table");
+                           << " columns; that is no whole number of heads of " << dim << ", "
+                           << (getHeadDim() ? "the head_dim"
+                                            : "the width of " + nameOr(getTable(), "the table"));
     int64_t count = cast<RankedTensorType>(value.getType()).getDimSize(0);
     if (failed(verifyPerRow(*this, getPos(), "positions", getPos().getType().getDimSize(0), count)))
       return failure();
   }
   return verifyResultShapes(*this);
+}
+
+// Each scaling takes its own numbers and no others.
+static LogicalResult verifyScaling(RopeTableOp op) {
+  RopeScaling scaling = op.getScaling().value_or(RopeScaling::None);
+  struct Number {
+    StringRef name;
+    ArrayRef<RopeScaling> of, needed;
+  };
+  using enum RopeScaling;
+  const RopeScaling all[] = {Linear, Llama3, Yarn}, stretched[] = {Llama3, Yarn}, llama3[] = {Llama3},
+                    yarn[] = {Yarn};
+  for (const Number &number :
+       {Number{"factor", all, all}, Number{"original_positions", stretched, stretched},
+        Number{"low_freq_factor", llama3, llama3}, Number{"high_freq_factor", llama3, llama3},
+        Number{"beta_fast", yarn, {}}, Number{"beta_slow", yarn, {}}, Number{"attention_factor", yarn, {}},
+        Number{"truncate", yarn, {}}}) {
+    Attribute given = op->getAttr(number.name);
+    if (!given && llvm::is_contained(number.needed, scaling))
+      return op.emitOpError("with scaling = ") << stringifyRopeScaling(scaling) << " needs " << number.name;
+    if (!given)
+      continue;
+    if (!llvm::is_contained(number.of, scaling))
+      return op.emitOpError("with ") << (scaling == None ? "no scaling" : stringifyRopeScaling(scaling))
+                                     << " has no " << number.name;
+    if (auto real = dyn_cast<FloatAttr>(given);
+        real && failed(verifyPositive(op, number.name, real.getValue())))
+      return failure();
+  }
+  if (auto positions = op.getOriginalPositions(); positions && *positions < 1)
+    return op.emitOpError("needs original_positions of at least 1, not ") << *positions;
+  cfc::RopeTable table = op.describe();
+  if (scaling == Llama3 && table.lowFreqFactor >= table.highFreqFactor)
+    return op.emitOpError("needs a low_freq_factor below the high_freq_factor, not ")
+           << table.lowFreqFactor << " and " << table.highFreqFactor;
+  if (scaling == Yarn && table.base == 1)
+    return op.emitOpError("needs another base than 1 with scaling = yarn");
+  return success();
 }
 
 LogicalResult RopeTableOp::verify() {
@@ -120,7 +185,28 @@ LogicalResult RopeTableOp::verify() {
   constexpr int64_t most = int64_t(1) << 26;
   if (positions < 1 || positions > most / dim)
     return emitOpError("needs 1 to ") << most / dim << " positions, not " << positions;
+  if (failed(verifyScaling(*this)))
+    return failure();
   return verifyResultShapes(*this);
+}
+
+// One scale for all KV heads, or one for each. Both or none are there.
+static LogicalResult verifyScales(Operation *op, KvCacheType cache, Value k, Value v) {
+  if (!k != !v)
+    return op->emitOpError("needs a scale of K and one of V, or none");
+  if (!k && isa<Float8E4M3FNType>(cache.getElementType()))
+    return op->emitOpError("needs scales for a cache of f8E4M3FN: `scales %k_scale, %v_scale`");
+  for (Value scale : {k, v}) {
+    if (!scale)
+      continue;
+    int64_t size = cast<RankedTensorType>(scale.getType()).getDimSize(0);
+    if (size != 1 && size != cache.getHeads())
+      return op->emitOpError() << nameOr(scale, "a scale") << " has " << size << " elements; 1 or "
+                               << cache.getHeads() << ", the KV heads, are possible";
+    if (!isa<BlockArgument>(scale))
+      return op->emitOpError() << nameOr(scale, "a scale") << " must be an argument of the graph";
+  }
+  return success();
 }
 
 LogicalResult KvAppendOp::verify() {
@@ -133,7 +219,8 @@ LogicalResult KvAppendOp::verify() {
                            << dim << ", " << width << " in all";
   if (rows(getK()) != rows(getV()))
     return emitOpError("has ") << rows(getK()) << " rows of K and " << rows(getV()) << " of V";
-  if (failed(verifyPerRow(*this, getSlot(), "slots", rows(getSlot()), rows(getK()))))
+  if (failed(verifyPerRow(*this, getSlot(), "slots", rows(getSlot()), rows(getK()))) ||
+      failed(verifyScales(*this, cache, getKScale(), getVScale())))
     return failure();
   return verifyResultShapes(*this);
 }
@@ -160,6 +247,62 @@ static LogicalResult verifyPages(AttentionOp op) {
   return success();
 }
 
+// Window, softcap and sinks.
+static LogicalResult verifyVariants(AttentionOp op) {
+  if (auto window = op.getWindow(); window && *window < 1)
+    return op.emitOpError("needs a window of at least 1 token, not ") << *window;
+  if (auto softcap = op.getSoftcap(); softcap && failed(verifyPositive(op, "softcap", *softcap)))
+    return failure();
+  Value sinks = op.getSinks();
+  if (!sinks)
+    return success();
+  int64_t size = cast<RankedTensorType>(sinks.getType()).getDimSize(0);
+  if (size != op.getQueryHeads())
+    return op.emitOpError() << nameOr(sinks, "the sinks") << " has " << size << " elements; "
+                            << nameOr(op.getQ(), "the query") << " has " << op.getQueryHeads() << " heads";
+  if (!isa<BlockArgument>(sinks))
+    return op.emitOpError() << nameOr(sinks, "the sinks") << " must be an argument of the graph";
+  return success();
+}
+
+// Operations of a bias are on scalars, and such that BiasProgram and the lowering know them.
+static LogicalResult verifyBiasOp(Operation *op) {
+  if (isa<AtOp, YieldOp>(op))
+    return success();
+  if (BiasProgram::has(op))
+    return success();
+  return op->emitError("'") << op->getName() << "' is not possible in a bias; it has "
+                            << BiasProgram::names();
+}
+
+LogicalResult AttentionOp::verifyRegions() {
+  if (!hasBias())
+    return success();
+  if (!getBias().hasOneBlock())
+    return emitOpError("has a bias of several blocks; one is possible");
+  Block &block = getBias().front();
+  if (block.getNumArguments() != 3 ||
+      llvm::any_of(block.getArgumentTypes(), [](Type type) { return !type.isIndex(); }))
+    return emitOpError("has a bias whose arguments are not 3 of index: head, query and key position");
+  for (Operation &op : block)
+    if (failed(verifyBiasOp(&op)))
+      return failure();
+  if (block.empty() || !isa<YieldOp>(block.back()))
+    return emitOpError("has a bias that does not end with attn.yield");
+  return success();
+}
+
+LogicalResult AtOp::verify() {
+  if (getResult().getType() != getTensor().getType().getElementType())
+    return emitOpError("gives ") << getResult().getType() << " of " << getTensor().getType();
+  auto argument = dyn_cast<BlockArgument>(getTensor());
+  if (!argument || !isa<GraphOp>(argument.getOwner()->getParentOp()))
+    return emitOpError() << nameOr(getTensor(), "the tensor") << " must be an argument of the graph";
+  return success();
+}
+
+LogicalResult YieldOp::verify() { return success(); }
+
 LogicalResult AttentionOp::verify() {
   KvCacheType cache = getCache().getType();
   int64_t width = columns(getQ());
@@ -174,8 +317,12 @@ LogicalResult AttentionOp::verify() {
   if (failed(verifyPositive(*this, "scale", getScale())) ||
       failed(verifyPerRow(*this, getLen(), "lengths", getLen().getType().getCount(), rows(getQ()))))
     return failure();
-  if (failed(verifyPages(*this)))
+  if (failed(verifyPages(*this)) || failed(verifyVariants(*this)) ||
+      failed(verifyScales(*this, cache, getKScale(), getVScale())))
     return failure();
+  if (KvAppendOp append = getAppend();
+      append && (append.getKScale() != getKScale() || append.getVScale() != getVScale()))
+    return emitOpError("has other scales than the append to ") << nameOr(getCache(), "the cache");
   if (KvAppendOp append = getAppend(); append && rows(append.getK()) != rows(getQ()))
     return emitOpError() << nameOr(getQ(), "the query") << " has " << rows(getQ()) << " rows; "
                          << rows(append.getK()) << " were appended to " << nameOr(getCache(), "the cache");

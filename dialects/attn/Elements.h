@@ -1,6 +1,6 @@
 //===- Elements.h - Element types in memory and their conversions ----------===//
 //
-// Little endian f16, bf16, f32, i32 and i64 to and from double, rounded to
+// Little endian f16, bf16, f32, i32, i64 and f8E4M3FN to and from double, rounded to
 // nearest, ties to even. Free of MLIR and of other dependencies.
 //
 //===----------------------------------------------------------------------===//
@@ -16,28 +16,28 @@
 
 namespace cfc {
 
-enum class ElementKind : uint8_t { F16, BF16, F32, I32, I64 };
+enum class ElementKind : uint8_t { F16, BF16, F32, I32, I64, F8E4M3FN };
 
 /// Bytes of one element.
 constexpr size_t elementSize(ElementKind kind) {
-  constexpr size_t sizes[] = {2, 2, 4, 4, 8};
+  constexpr size_t sizes[] = {2, 2, 4, 4, 8, 1};
   return sizes[static_cast<size_t>(kind)];
 }
 
 constexpr const char *elementName(ElementKind kind) {
-  constexpr const char *names[] = {"f16", "bf16", "f32", "i32", "i64"};
+  constexpr const char *names[] = {"f16", "bf16", "f32", "i32", "i64", "f8E4M3FN"};
   return names[static_cast<size_t>(kind)];
 }
 
 constexpr std::optional<ElementKind> parseElementKind(std::string_view name) {
-  for (ElementKind kind :
-       {ElementKind::F16, ElementKind::BF16, ElementKind::F32, ElementKind::I32, ElementKind::I64})
+  for (ElementKind kind : {ElementKind::F16, ElementKind::BF16, ElementKind::F32, ElementKind::I32,
+                           ElementKind::I64, ElementKind::F8E4M3FN})
     if (name == elementName(kind))
       return kind;
   return std::nullopt;
 }
 
-constexpr bool isFloat(ElementKind kind) { return kind <= ElementKind::F32; }
+constexpr bool isFloat(ElementKind kind) { return kind <= ElementKind::F32 || kind == ElementKind::F8E4M3FN; }
 
 /// Exact. Masks instead of branches, so that loops over it vectorise.
 inline float halfToFloat(uint16_t half) {
@@ -58,6 +58,16 @@ inline float halfToFloat(uint16_t half) {
 /// Exact.
 inline float bfloatToFloat(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
+}
+
+/// Exact: sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, all ones is NaN.
+inline float e4m3ToFloat(uint8_t value) {
+  uint32_t sign = static_cast<uint32_t>(value & 0x80u) << 24, bits = value & 0x7fu;
+  if (bits == 0x7f)
+    return std::bit_cast<float>(sign | 0x7fc00000u);
+  float size =
+      bits < 8 ? static_cast<float>(bits) * 0x1p-9f : std::bit_cast<float>((bits << 20) + (120u << 23));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(size) | sign);
 }
 
 /// Reads a number at any alignment.
@@ -108,6 +118,20 @@ template <typename T> inline T roundToInteger(double value) {
 inline uint16_t toHalf(double value) { return detail::roundToSmallFloat<10, 5>(value); }
 inline uint16_t toBfloat(double value) { return detail::roundToSmallFloat<7, 8>(value); }
 
+/// Rounded to nearest even; beyond the range, infinities too, to the largest, 448; NaN stays NaN.
+inline uint8_t toE4m3(double value) {
+  auto sign = static_cast<uint8_t>(std::signbit(value) ? 0x80 : 0);
+  if (std::isnan(value))
+    return sign | 0x7f;
+  double size = std::fabs(value);
+  if (size >= 448)
+    return sign | 0x7e;
+  int exponent = size < 0x1p-6 ? -6 : std::ilogb(size);
+  // Steps of the last bit; an implicit bit makes the exponent one more than that of subnormals.
+  auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));
+  return static_cast<uint8_t>(sign | (steps + ((exponent + 6) << 3)));
+}
+
 /// Reads one element. Exact but for i64 beyond 2^53.
 inline double toDouble(ElementKind kind, const void *source) {
   switch (kind) {
@@ -121,12 +145,14 @@ inline double toDouble(ElementKind kind, const void *source) {
     return loadAs<int32_t>(source);
   case ElementKind::I64:
     return static_cast<double>(loadAs<int64_t>(source));
+  case ElementKind::F8E4M3FN:
+    return e4m3ToFloat(loadAs<uint8_t>(source));
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-/// Writes one element, rounded to nearest even; beyond a float type's range to infinity, beyond an integer
-/// type's to its limit; NaN to 0 in an integer type.
+/// Writes one element, rounded to nearest even; beyond a float type's range to infinity (of f8E4M3FN to its
+/// largest), beyond an integer type's to its limit; NaN to 0 in an integer type.
 inline void fromDouble(ElementKind kind, double value, void *target) {
   auto write = [target](auto element) { std::memcpy(target, &element, sizeof element); };
   switch (kind) {
@@ -140,6 +166,8 @@ inline void fromDouble(ElementKind kind, double value, void *target) {
     return write(detail::roundToInteger<int32_t>(value));
   case ElementKind::I64:
     return write(detail::roundToInteger<int64_t>(value));
+  case ElementKind::F8E4M3FN:
+    return write(toE4m3(value));
   }
 }
 

@@ -5,11 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "dialects/attn/Reference.h"
+#include "dialects/attn/BiasProgram.h"
 #include "dialects/attn/ReferenceMath.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <thread>
 
 using namespace mlir;
@@ -23,6 +25,8 @@ ElementKind cfc::attn::elementKind(Type element) {
     return ElementKind::BF16;
   if (element.isF32())
     return ElementKind::F32;
+  if (isa<Float8E4M3FNType>(element))
+    return ElementKind::F8E4M3FN;
   return element.isInteger(32) ? ElementKind::I32 : ElementKind::I64;
 }
 
@@ -40,6 +44,7 @@ private:
   LogicalResult evaluateOp(Operation *op);
 
   void rmsNorm(RmsNormOp op);
+  void layerNorm(LayerNormOp op);
   void linear(LinearOp op);
   void rope(RopeOp op);
   void ropeTable(RopeTableOp op);
@@ -51,6 +56,14 @@ private:
   void add(AddOp op);
 
   const std::vector<double> &read(Value value);
+  /// Element `index` of a scale, which may be one for all.
+  double scaleAt(Value scale, int64_t index) {
+    if (!scale)
+      return 1;
+    const std::vector<double> &scales = read(scale);
+    return scales[scales.size() == 1 ? 0 : size_t(index)];
+  }
+  ScoreRule ruleOf(AttentionOp op, int64_t head, int64_t query);
   const HostTensor &host(Value value) { return tensors.find(value)->second; }
   const HostCache &hostCache(Value cache);
   int64_t clamp(double value, int64_t most, StatusBits bit);
@@ -136,15 +149,32 @@ std::vector<double> &Evaluator::define(Value value) {
 void Evaluator::rmsNorm(RmsNormOp op) {
   const std::vector<double> &x = read(op.getX()), &gain = read(op.getGain());
   std::vector<double> &y = define(op.getResult());
-  int64_t width = columns(op.getX());
-  for (int64_t row = 0; row < rows(op.getX()); ++row) {
-    const double *in = x.data() + row * width;
+  int64_t width = op.getWidth();
+  for (int64_t start = 0; start < static_cast<int64_t>(x.size()); start += width) {
+    const double *in = x.data() + start;
     double squares = 0;
     for (int64_t i = 0; i < width; ++i)
       squares += in[i] * in[i];
     double factor = 1 / std::sqrt(squares / width + op.getEps().convertToDouble());
     for (int64_t i = 0; i < width; ++i)
-      y[row * width + i] = in[i] * factor * gain[i];
+      y[start + i] = in[i] * factor * (op.getOffsetValue() + gain[i]);
+  }
+}
+
+void Evaluator::layerNorm(LayerNormOp op) {
+  const std::vector<double> &x = read(op.getX());
+  std::vector<double> &y = define(op.getResult());
+  int64_t width = columns(op.getX());
+  for (int64_t start = 0; start < static_cast<int64_t>(x.size()); start += width) {
+    const double *in = x.data() + start;
+    double mean = std::accumulate(in, in + width, 0.0) / width, squares = 0;
+    for (int64_t i = 0; i < width; ++i)
+      squares += (in[i] - mean) * (in[i] - mean);
+    double factor = 1 / std::sqrt(squares / width + op.getEps().convertToDouble());
+    for (int64_t i = 0; i < width; ++i) {
+      double gain = op.getGain() ? read(op.getGain())[i] : 1, bias = op.getBias() ? read(op.getBias())[i] : 0;
+      y[start + i] = (in[i] - mean) * factor * gain + bias;
+    }
   }
 }
 
@@ -170,19 +200,18 @@ void Evaluator::linear(LinearOp op) {
 void Evaluator::ropeTable(RopeTableOp op) {
   std::vector<double> &table = define(op.getResult());
   int64_t dim = op.getDim(), half = dim / 2;
-  std::vector<double> frequency(half);
-  for (int64_t i = 0; i < half; ++i)
-    frequency[i] = std::pow(op.getBase().convertToDouble(), -2.0 * i / dim);
+  RopeTable rope = op.describe();
+  std::vector<double> frequency = ropeFrequencies(rope);
   parallelFor(op.getPositions(), threads, [&](int64_t begin, int64_t end) {
     for (int64_t position = begin; position < end; ++position)
       for (int64_t i = 0; i < half; ++i) {
-        table[position * dim + i] = std::cos(position * frequency[i]);
-        table[position * dim + half + i] = std::sin(position * frequency[i]);
+        table[position * dim + i] = rope.attentionFactor * std::cos(position * frequency[i]);
+        table[position * dim + half + i] = rope.attentionFactor * std::sin(position * frequency[i]);
       }
   });
 }
 
-// Rotates one head.
+// Rotates the first `dim` elements of one head.
 static void rotate(const double *in, const double *cosines, const double *sines, int64_t dim, RopeStyle style,
                    double *out) {
   int64_t half = dim / 2;
@@ -196,17 +225,18 @@ static void rotate(const double *in, const double *cosines, const double *sines,
 }
 
 void Evaluator::rope(RopeOp op) {
-  int64_t dim = op.getHeadDim();
+  int64_t dim = op.getHeadSize(), rotated = op.getRotatedDim();
   const std::vector<double> &positions = read(op.getPos());
   for (auto [value, result] : llvm::zip_equal(op.getValues(), op.getResults())) {
     const std::vector<double> &in = read(value), &table = read(op.getTable());
-    std::vector<double> &rotated = define(result);
+    std::vector<double> &out = define(result);
+    out = in;
     int64_t width = columns(value);
     for (int64_t row = 0; row < rows(value); ++row) {
       int64_t position = clamp(positions[row], rows(op.getTable()) - 1, PositionOutOfBound);
-      const double *cosines = table.data() + position * dim;
+      const double *cosines = table.data() + position * rotated;
       for (int64_t head = row * width; head < (row + 1) * width; head += dim)
-        rotate(in.data() + head, cosines, cosines + dim / 2, dim, op.getStyle(), rotated.data() + head);
+        rotate(in.data() + head, cosines, cosines + rotated / 2, rotated, op.getStyle(), out.data() + head);
     }
   }
 }
@@ -232,6 +262,10 @@ void Evaluator::kvAppend(KvAppendOp op) {
       fromDouble(kind, row[i], bytes.data() + i * elementSize(kind));
     return bytes;
   };
+  auto divide = [&](std::vector<double> &row, Value scale, int64_t dim) {
+    for (size_t i = 0; scale && i < row.size(); ++i)
+      row[i] /= scaleAt(scale, static_cast<int64_t>(i) / dim);
+  };
   auto rowOf = [&](Value value, int64_t row) {
     auto begin = read(value).begin() + row * columns(value);
     return std::vector<double>(begin, begin + columns(value));
@@ -244,6 +278,8 @@ void Evaluator::kvAppend(KvAppendOp op) {
     }
     AppendedRow row{op, i, getValueName(op.getCache()), slot, rowOf(op.getK(), i), rowOf(op.getV(), i),
                     {}, {}};
+    divide(row.k, op.getKScale(), type.getDim());
+    divide(row.v, op.getVScale(), type.getVDim());
     row.kBytes = store(row.k);
     row.vBytes = store(row.v);
     out.appended.push_back(std::move(row));
@@ -278,6 +314,26 @@ void Evaluator::attention(AttentionOp op) {
     out.values[op.getLse()] = std::move(lse);
 }
 
+ScoreRule Evaluator::ruleOf(AttentionOp op, int64_t head, int64_t query) {
+  ScoreRule rule;
+  rule.scale = op.getScale().convertToDouble();
+  if (auto softcap = op.getSoftcap())
+    rule.softcap = softcap->convertToDouble();
+  if (op.getSinks())
+    rule.sink = read(op.getSinks())[head];
+  if (!op.hasBias())
+    return rule;
+  BiasProgram program(op, [this](Value tensor, int64_t index) {
+    const HostTensor &values = host(tensor);
+    if (index < 0 || index >= values.shape[0])
+      return std::numeric_limits<double>::quiet_NaN();
+    size_t size = elementSize(values.dtype);
+    return toDouble(values.dtype, static_cast<const char *>(values.data) + size_t(index) * size);
+  });
+  rule.bias = [=](int64_t key) { return program(head, query, key); };
+  return rule;
+}
+
 // One request's query heads.
 void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
   KvCacheType type = op.getCache().getType();
@@ -294,6 +350,17 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
   int64_t size = static_cast<int64_t>(elementSize(kind)), group = op.getGroup();
   bool sameStrides = type.getVDim() == type.getDim();
   const double *q = read(op.getQ()).data() + row * columns(op.getQ());
+  int64_t last = tokens - (appended ? 0 : 1); // position of the query
+  int64_t first = op.getWindow() ? std::max<int64_t>(last + 1 - *op.getWindow(), 0) : 0;
+  // Read here: what the threads below do must not convert anything.
+  std::vector<ScoreRule> rules;
+  for (int64_t head = 0; head < op.getQueryHeads(); ++head)
+    rules.push_back(ruleOf(op, head, last));
+  std::vector<double> kScales, vScales;
+  for (int64_t kv = 0; kv < type.getHeads(); ++kv) {
+    kScales.push_back(scaleAt(op.getKScale(), kv));
+    vScales.push_back(scaleAt(op.getVScale(), kv));
+  }
   double *result = out.values[op.getResult()].data() + row * columns(op.getResult());
   auto rowsAt = [&](const void *base, int64_t kv, int64_t head, int64_t token, int64_t block) {
     int64_t offset = kv * head + (type.isPaged() ? 0 : row * block);
@@ -316,8 +383,10 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
         rows.newK = reinterpret_cast<const char *>(appended->kBytes.data()) + kv * rows.dim * size;
         rows.newV = reinterpret_cast<const char *>(appended->vBytes.data()) + kv * rows.vDim * size;
       }
-      lse[head] =
-          attendHead(rows, q + head * rows.dim, op.getScale().convertToDouble(), result + head * rows.vDim);
+      rows.first = first;
+      rows.kScale = kScales[kv];
+      rows.vScale = vScales[kv];
+      lse[head] = attendHead(rows, q + head * rows.dim, rules[head], result + head * rows.vDim);
     }
   });
 }
@@ -335,6 +404,7 @@ void Evaluator::add(AddOp op) {
 LogicalResult Evaluator::evaluateOp(Operation *op) {
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](RmsNormOp norm) { return rmsNorm(norm), success(); })
+      .Case([&](LayerNormOp norm) { return layerNorm(norm), success(); })
       .Case([&](LinearOp projection) { return linear(projection), success(); })
       .Case([&](RopeOp rotation) { return rope(rotation), success(); })
       .Case([&](RopeTableOp table) { return ropeTable(table), success(); })

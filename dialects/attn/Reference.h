@@ -14,7 +14,7 @@
 
 namespace cfc::attn {
 
-/// The element kind of f16, bf16, f32, i32 or i64.
+/// The element kind of f16, bf16, f32, f8E4M3FN, i32 or i64.
 ElementKind elementKind(mlir::Type element);
 
 /// A dense row-major tensor. The caller keeps the memory.
@@ -49,7 +49,7 @@ struct AppendedRow {
   int64_t row = 0;                     ///< of the activations
   std::string cache;                   ///< tensor name of the cache
   int64_t slot = -1;                   ///< where it goes in the cache; -1 if nothing is written
-  std::vector<double> k, v;            ///< heads * dim, before rounding
+  std::vector<double> k, v;            ///< heads * dim, before rounding, divided by the scales
   std::vector<uint8_t> kBytes, vBytes; ///< heads * dim elements as stored
   /// The request or page whose rows hold the slot, and the token among them.
   int64_t block() const;

@@ -23,6 +23,10 @@ struct LoadBfloat {
   static constexpr size_t size = 2;
   static float at(const char *p) { return bfloatToFloat(loadAs<uint16_t>(p)); }
 };
+struct LoadE4m3 {
+  static constexpr size_t size = 1;
+  static float at(const char *p) { return e4m3ToFloat(loadAs<uint8_t>(p)); }
+};
 struct LoadFloat {
   static constexpr size_t size = 4;
   static float at(const char *p) { return loadAs<float>(p); }
@@ -34,6 +38,8 @@ template <typename Body> auto withLoader(ElementKind kind, Body body) {
     return body(LoadHalf());
   if (kind == ElementKind::BF16)
     return body(LoadBfloat());
+  if (kind == ElementKind::F8E4M3FN)
+    return body(LoadE4m3());
   return body(LoadFloat());
 }
 
@@ -61,27 +67,45 @@ template <typename Load> void addScaled(const char *row, double factor, int64_t 
     out[i] += factor * static_cast<double>(Load::at(row + i * Load::size));
 }
 
-template <typename Load> double attend(const HeadRows &rows, const double *q, double scale, double *out) {
-  int64_t count = rows.tokens + (rows.newK != nullptr);
-  auto row = [&](const CacheRows &cached, const char *appended, int64_t token) {
-    if (token == rows.tokens)
-      return appended;
-    if (rows.page == 0)
-      return cached.base + token * cached.strideToken;
-    return cached.base + rows.pages[token / rows.page] * cached.strideBlock +
-           token % rows.page * cached.strideToken;
-  };
+const char *rowAt(const HeadRows &rows, const CacheRows &cached, const char *appended, int64_t token) {
+  if (token == rows.tokens)
+    return appended;
+  if (rows.page == 0)
+    return cached.base + token * cached.strideToken;
+  return cached.base + rows.pages[token / rows.page] * cached.strideBlock +
+         token % rows.page * cached.strideToken;
+}
+
+double scoreOf(const ScoreRule &rule, double product, int64_t token) {
+  double score = rule.scale * product;
+  if (rule.softcap)
+    score = *rule.softcap * std::tanh(score / *rule.softcap);
+  return rule.bias ? score + rule.bias(token) : score;
+}
+
+template <typename Load>
+double attend(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {
+  int64_t end = rows.tokens + (rows.newK != nullptr);
   std::fill_n(out, rows.vDim, 0.0);
-  if (count == 0)
+  if (end <= rows.first)
     return -std::numeric_limits<double>::infinity();
-  std::vector<double> weights(count);
-  for (int64_t token = 0; token < count; ++token)
-    weights[token] = scale * dot<Load>(row(rows.k, rows.newK, token), q, rows.dim);
-  double most = *std::max_element(weights.begin(), weights.end()), sum = 0;
+  std::vector<double> weights;
+  for (int64_t token = rows.first; token < end; ++token) {
+    double product = dot<Load>(rowAt(rows, rows.k, rows.newK, token), q, rows.dim);
+    weights.push_back(scoreOf(rule, rows.kScale * product, token));
+  }
+  double most = *std::max_element(weights.begin(), weights.end());
+  // A bias may take every token out.
+  if (most == -std::numeric_limits<double>::infinity())
+    return most;
+  if (rule.sink)
+    most = std::max(most, *rule.sink);
+  double sum = rule.sink ? std::exp(*rule.sink - most) : 0;
   for (double &weight : weights)
     sum += weight = std::exp(weight - most);
-  for (int64_t token = 0; token < count; ++token)
-    addScaled<Load>(row(rows.v, rows.newV, token), weights[token] / sum, rows.vDim, out);
+  for (int64_t token = rows.first; token < end; ++token)
+    addScaled<Load>(rowAt(rows, rows.v, rows.newV, token),
+                    rows.vScale * weights[size_t(token - rows.first)] / sum, rows.vDim, out);
   return most + std::log(sum);
 }
 
@@ -118,6 +142,6 @@ void cfc::attn::multiplyRows(ElementKind kind, const void *weight, int64_t rows,
   });
 }
 
-double cfc::attn::attendHead(const HeadRows &rows, const double *q, double scale, double *out) {
-  return withLoader(rows.kind, [&](auto load) { return attend<decltype(load)>(rows, q, scale, out); });
+double cfc::attn::attendHead(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {
+  return withLoader(rows.kind, [&](auto load) { return attend<decltype(load)>(rows, q, rule, out); });
 }

@@ -3,6 +3,7 @@
 #include "dialects/attn/Elements.h"
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace cfc::attn {
@@ -31,9 +32,17 @@ struct HeadRows {
   int64_t tokens = 0;                          ///< cached rows that are attended
   const char *newK = nullptr, *newV = nullptr; ///< the appended row, or null
   int64_t dim = 0, vDim = 0;
+  int64_t first = 0;             ///< tokens before it are not attended
+  double kScale = 1, vScale = 1; ///< of all rows
 };
-/// out[0, vDim) = softmax(scale q K^T) V over the rows; returns ln(sum(exp(scale q k))). With no row at all:
-/// zeros and minus infinity.
-double attendHead(const HeadRows &rows, const double *q, double scale, double *out);
+/// What becomes of the scores of one head before the softmax.
+struct ScoreRule {
+  double scale = 1;
+  std::optional<double> softcap, sink;
+  std::function<double(int64_t token)> bias; ///< or null
+};
+/// out[0, vDim) = softmax(scores) V over the rows; returns ln(sum(exp(score))). With no row at all: zeros and
+/// minus infinity.
+double attendHead(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out);
 
 } // namespace cfc::attn

@@ -237,6 +237,8 @@ LogicalResult LoadCacheOp::verify() {
   int64_t bound = getBound();
   if (bound < 1 || bound > kMaxIndexed / 2)
     return emitOpError("has a bound of ") << bound << " tokens; 1 to " << kMaxIndexed / 2 << " are possible";
+  if (int64_t window = getWindow(); window < 0)
+    return emitOpError("has a window of ") << window << " tokens; 1 or more are possible, or 0 for all";
   return checkStates(*this, {kGroups / numChunks()}, stream.getStates());
 }
 

@@ -276,9 +276,12 @@ def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, Attr
     `pages` [requests, pages of a request] says where pages of a paged cache lie; one outside of the pool counts as the nearest in it.
     `chunk`, a kernel.inner: only that part of the 16 groups of segments; the head is then the kernel.outer of the same item.
     Or a share of the item (kernel.for_items … by %work).
+    `window`, where it is not 0: of the cached tokens and the new one (where there is a slot) the last so many. Segments before
+    them are not streamed, and the groups are cut over the others.
   }];
   let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Mem>:$pages,
-                       Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound);
+                       Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound,
+                       DefaultValuedAttr<I64Attr, "0">:$window);
   let results = (outs Kernel_KvStream:$result);
   let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`pages` $pages^)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
@@ -301,8 +304,13 @@ def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
 
 //===-- Compute ------------------------------------------------------------===//
 def Kernel_RmsNormOp : Kernel_Op<"rms_norm", [MemoryEffects<[MemRead]>]> {
-  let summary = "x * rsqrt(mean(x^2) + eps) * gain, rounded to the result's type; with `scale`, a kernel.rms_scale's result, of each row of x [tokens, n]";
-  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$gain, Optional<Kernel_Tile>:$scale, F64Attr:$eps);
+  let summary = "x * rsqrt(mean(x^2) + eps) * (offset + gain), rounded to the result's type; with `scale`, a kernel.rms_scale's result, of each row of x [tokens, n]";
+  let description = [{
+    `width`, where it is not 0: each so many elements by themselves, with one gain of as many. `centered`: x without its
+    mean, which is a layer norm.
+  }];
+  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$gain, Optional<Kernel_Tile>:$scale, F64Attr:$eps,
+                       OptionalAttr<F64Attr>:$offset, DefaultValuedAttr<I64Attr, "0">:$width, UnitAttr:$centered);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$x `,` $gain (`scale` $scale^)? `eps` $eps attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
@@ -337,32 +345,61 @@ def Kernel_RopeOp : Kernel_Op<"rope", [MemoryEffects<[MemRead]>]> {
   let summary = "rotates each head of a tile by row `position` of a table [positions, cos | sin]; of x [n, tokens] each token by its position";
   let description = [{
     `at %item`, of P positions for I items: by position item / (I / P). `from`: of several tokens the first one's position.
+    `head`, where it is not 0: elements of a head, of which the first, as many as the table is wide, are rotated.
   }];
   let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$table, Kernel_Mem:$position, Optional<Kernel_Item>:$item, Kernel_RopeStyleAttr:$style,
-                       DefaultValuedAttr<I64Attr, "0">:$from);
+                       DefaultValuedAttr<I64Attr, "0">:$from, DefaultValuedAttr<I64Attr, "0">:$head);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$style $x `,` $table `position` $position (`from` $from^)? (`at` $item^)? attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Elements that are rotated of each head, and elements of a head.
+    int64_t getRotated() { return ::llvm::cast<::mlir::MemRefType>(getTable().getType()).getDimSize(1); }
+    int64_t getHeadSize() { return getHead() ? getHead() : getRotated(); }
+  }];
 }
 def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {
   let summary = "online softmax of q [heads * dim] over a K/V stream: tile [heads, v_dim + 2] = (o, m, l), m in base 2; up to 128 heads";
-  let arguments = (ins Kernel_Tile:$q, Kernel_KvStream:$kv, F64Attr:$scale);
+  let description = [{
+    `softcap`: a score s becomes softcap * tanh(s / softcap). `bias`: a block of (head, query, key), the query head among those of
+    a request and the positions, each an index; scalar operations of arith and math and kernel.at compute what is then added, and
+    kernel.yield_value gives it.
+  }];
+  let arguments = (ins Kernel_Tile:$q, Kernel_KvStream:$kv, F64Attr:$scale, OptionalAttr<F64Attr>:$softcap);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$q `,` $kv `scale` $scale attr-dict `:` type($q) `,` type($kv) `->` type($result)";
+  let regions = (region AnyRegion:$bias);
+  let assemblyFormat = "$q `,` $kv `scale` $scale (`bias` $bias^)? attr-dict `:` type($q) `,` type($kv) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
   let summary = "merges the token of this step into an online softmax, unless the request (`at %item`, of several) is idle";
-  let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Mem:$slot, Optional<Kernel_Item>:$item, F64Attr:$scale);
+  let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Mem:$slot, Optional<Kernel_Item>:$item, F64Attr:$scale,
+                       OptionalAttr<F64Attr>:$softcap);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$state `,` $q `,` $k `,` $v `slot` $slot (`at` $item^)? `scale` $scale attr-dict `:` type(operands) `->` type($result)";
+  let regions = (region AnyRegion:$bias);
+  let assemblyFormat = "$state `,` $q `,` $k `,` $v `slot` $slot (`at` $item^)? `scale` $scale (`bias` $bias^)? attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
 }
-def Kernel_NormalizeOp : Kernel_Op<"normalize", [Pure]> {
+def Kernel_AtOp : Kernel_Op<"at", [MemoryEffects<[MemRead]>]> {
+  let summary = "an element of memory, in a bias";
+  let arguments = (ins Kernel_Mem:$memory, Index:$index);
+  let results = (outs AnyFloat:$result);
+  let assemblyFormat = "$memory `[` $index `]` attr-dict `:` type($memory) `->` type($result)";
+}
+def Kernel_YieldValueOp : Kernel_Op<"yield_value", [Pure, Terminator, ParentOneOf<["AttendOp", "AttendNewOp"]>]> {
+  let summary = "what a bias adds to a score";
+  let arguments = (ins F32:$value);
+  let assemblyFormat = "$value attr-dict";
+}
+def Kernel_NormalizeOp : Kernel_Op<"normalize", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "o / l of an online softmax [heads, dim + 2], 0 where l is 0; and lse (natural log), -inf there; whole, or split by heads";
-  let arguments = (ins Kernel_Tile:$state);
+  let description = [{
+    `sinks`: logits, one for each query head, of which the sum has a term more; item i, of H items a request, has the heads from
+    (i mod H) * heads on.
+  }];
+  let arguments = (ins Kernel_Tile:$state, Optional<Kernel_Mem>:$sinks, Optional<Kernel_Item>:$item);
   let results = (outs Kernel_Tile:$result, Kernel_Tile:$lse);
-  let assemblyFormat = "$state attr-dict `:` type($state) `->` type($result) `,` type($lse)";
+  let assemblyFormat = "$state (`sinks` $sinks^)? (`at` $item^)? attr-dict `:` type(operands) `->` type($result) `,` type($lse)";
   let hasVerifier = 1;
 }
 def Kernel_ElementwiseOp : Kernel_Op<"elementwise", [Pure]> {

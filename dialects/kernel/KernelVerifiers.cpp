@@ -51,14 +51,20 @@ LogicalResult RmsNormOp::verify() {
   if (getScale()) {
     if (failed(checkFloatMemory(*this, getGain(), "scales by")))
       return failure();
+    if (getWidth() || getCentered())
+      return emitOpError("with `scale` norms whole rows that are not centered");
     return checkScaledRows(*this);
   }
+  int64_t width = getWidth();
+  if (width < 0 || (width && getX().getType().getNumElements() % width) || (width && getCentered()))
+    return emitOpError("norms parts of ") << width << " elements of " << getX().getType()
+                                          << ": whole parts that are not centered are possible";
   if (getX().getType().getNumElements() != getResult().getType().getNumElements())
     return emitOpError("keeps its shape");
   if (failed(checkFloatMemory(*this, getGain(), "scales by")))
     return failure();
   if (auto gain = cast<MemRefType>(getGain().getType());
-      gain.getNumElements() < getX().getType().getNumElements())
+      gain.getNumElements() < (width ? width : getX().getType().getNumElements()))
     return emitOpError("scales ") << getX().getType() << " by a gain of " << gain.getNumElements()
                                   << " elements";
   if (failed(needsReplicated(*this, getX(), "%x")))
@@ -228,9 +234,11 @@ LogicalResult RopeOp::verify() {
     return emitOpError("needs a table [positions, dim] with an even dim, not ") << table;
   ArrayRef<int64_t> shape = getX().getType().getShape();
   bool many = shape.size() == 2 && shape[1] > 1;
-  if ((many ? shape[0] : getX().getType().getNumElements()) % table.getDimSize(1))
-    return emitOpError("rotates heads of ")
-           << table.getDimSize(1) << " elements; " << getX().getType() << " is no multiple";
+  int64_t head = getHeadSize();
+  if (head < table.getDimSize(1))
+    return emitOpError("rotates ") << table.getDimSize(1) << " elements of heads of " << head;
+  if ((many ? shape[0] : getX().getType().getNumElements()) % head)
+    return emitOpError("rotates heads of ") << head << " elements; " << getX().getType() << " is no multiple";
   int64_t positions = cast<MemRefType>(getPosition().getType()).getNumElements();
   int64_t from = getFrom();
   if (many ? from < 0 || from > positions - shape[1] : from != 0)
@@ -252,7 +260,35 @@ LogicalResult RopeOp::verify() {
 /// Query heads of a KV head.
 static constexpr int64_t kMaxHeads = 128;
 
+/// A cap of scores is finite and above 0.
+template <typename Op> static LogicalResult checkSoftcap(Op op) {
+  std::optional<llvm::APFloat> softcap = op.getSoftcap();
+  if (!softcap || (softcap->isFinite() && !softcap->isNegative() && softcap->isNonZero()))
+    return success();
+  return op.emitOpError("needs a finite softcap above 0");
+}
+
+/// A bias is a block of three indices that ends with its value.
+template <typename Op> static LogicalResult checkBias(Op op) {
+  Region &bias = op.getBias();
+  if (bias.empty())
+    return success();
+  Block &block = bias.front();
+  if (!bias.hasOneBlock() || block.getNumArguments() != 3 || block.empty() ||
+      !isa<YieldValueOp>(block.back()) ||
+      llvm::any_of(block.getArgumentTypes(), [](Type type) { return !type.isIndex(); }))
+    return op.emitOpError("has a bias that is no block of (head, query, key), each an index, with a "
+                          "kernel.yield_value at its end");
+  for (Operation &one : block)
+    if (!isa<AtOp, YieldValueOp>(one) && one.getDialect()->getNamespace() != "arith" &&
+        one.getDialect()->getNamespace() != "math")
+      return one.emitOpError("is not possible in a bias");
+  return success();
+}
+
 LogicalResult AttendOp::verify() {
+  if (failed(checkSoftcap(*this)) || failed(checkBias(*this)))
+    return failure();
   TileType state = getResult().getType();
   KvStreamType kv = getKv().getType();
   if (failed(checkSoftmax(*this, state)) || failed(needsReplicated(*this, getQ(), "%q")))
@@ -293,6 +329,8 @@ LogicalResult AttendOp::verify() {
 static constexpr int64_t kMaxNewHeads = 256;
 
 LogicalResult AttendNewOp::verify() {
+  if (failed(checkSoftcap(*this)) || failed(checkBias(*this)))
+    return failure();
   TileType state = getState().getType();
   if (failed(checkSoftmax(*this, state)) || failed(checkNumber(*this, getSlot(), 64, "the slot")))
     return failure();
@@ -319,6 +357,14 @@ LogicalResult NormalizeOp::verify() {
     if (s.isPartial() || s.getDim() != 0)
       return needsReplicated(*this, s, "the softmax");
   int64_t heads = state.getShape()[0], dim = state.getShape()[1] - 2;
+  if (getSinks()) {
+    if (failed(checkFloatMemory(*this, getSinks(), "has a sum with")))
+      return failure();
+    int64_t all = cast<MemRefType>(getSinks().getType()).getNumElements();
+    if (!state.getStates().empty() || all % heads || (getItem() && itemsOf(getItem()) % (all / heads)))
+      return emitOpError("has ") << all << " sinks; a whole softmax of " << heads
+                                 << " heads an item takes as many for each";
+  }
   if (getResult().getType().getNumElements() != heads * dim || getLse().getType().getNumElements() != heads)
     return emitOpError("gives ") << heads * dim << " elements and " << heads << " of lse";
   for (TileType type : {getResult().getType(), getLse().getType()}) {

@@ -23,6 +23,8 @@ const char *name(cfc_dtype dtype) {
     return "i32";
   case CFC_I64:
     return "i64";
+  case CFC_F8E4M3FN:
+    return "f8E4M3FN";
   }
   return "unknown";
 }
@@ -72,7 +74,7 @@ const char *name(Field field) {
 }
 
 std::optional<cfc_dtype> dtypeFromName(std::string_view text) {
-  for (cfc_dtype dtype : {CFC_F16, CFC_BF16, CFC_F32, CFC_I32, CFC_I64})
+  for (cfc_dtype dtype : {CFC_F16, CFC_BF16, CFC_F32, CFC_I32, CFC_I64, CFC_F8E4M3FN})
     if (text == name(dtype))
       return dtype;
   return std::nullopt;
@@ -88,6 +90,8 @@ uint64_t elementBytes(cfc_dtype dtype) {
     return 4;
   case CFC_I64:
     return 8;
+  case CFC_F8E4M3FN:
+    return 1;
   }
   return 1;
 }
@@ -225,7 +229,8 @@ static Json graphJson(const GraphSpec &graph) {
 
 /// Whether an older runtime would take a cache for one of another form.
 static bool isNewCache(const TensorSpec &tensor) {
-  return tensor.kind == TensorKind::KvCache && (tensor.hasBlocks() || tensor.dimOfV() != tensor.dim);
+  return tensor.kind == TensorKind::KvCache &&
+         (tensor.hasBlocks() || tensor.dimOfV() != tensor.dim || tensor.dtype == CFC_F8E4M3FN);
 }
 
 /// The oldest schema that says all of a manifest.

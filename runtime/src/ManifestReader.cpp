@@ -168,8 +168,12 @@ TensorSpec readTensor(const Node &node) {
                                        {"weight", Role::Weight},
                                        {"inout", Role::InOut},
                                        {"output", Role::Output}});
-  tensor.dtype = node.at("dtype").oneOf(
-      {std::pair{"f16", CFC_F16}, {"bf16", CFC_BF16}, {"f32", CFC_F32}, {"i32", CFC_I32}, {"i64", CFC_I64}});
+  tensor.dtype = node.at("dtype").oneOf({std::pair{"f16", CFC_F16},
+                                         {"bf16", CFC_BF16},
+                                         {"f32", CFC_F32},
+                                         {"i32", CFC_I32},
+                                         {"i64", CFC_I64},
+                                         {"f8E4M3FN", CFC_F8E4M3FN}});
   tensor.align = node.at("align").alignment();
   if (tensor.align < elementBytes(tensor.dtype))
     node.at("align").wrong("{} is less than an element", tensor.align);
@@ -249,8 +253,9 @@ void checkMap(const Node &node, const TensorSpec &tensor, const MapSpec &map) {
     node.at("tensor").wrong("'{}' has {} dimensions; a tensor map needs 2", tensor.name, rank);
   if (tensor.layout != Layout::Native)
     node.at("tensor").wrong("'{}' is {}, which no tensor map can say", tensor.name, name(tensor.layout));
-  if (tensor.dtype == CFC_I64)
-    node.at("tensor").wrong("'{}' has elements of 8 bytes; a tensor map takes 2 or 4", tensor.name);
+  if (uint64_t size = elementBytes(tensor.dtype); size != 2 && size != 4)
+    node.at("tensor").wrong("'{}' has elements of {} byte{}; a tensor map takes 2 or 4", tensor.name, size,
+                            size == 1 ? "" : "s");
   Node box = node.at("box");
   if (map.box.size() != rank)
     box.wrong("has {} dimensions, '{}' of '{}' has {}", map.box.size(), name(map.field), tensor.name, rank);

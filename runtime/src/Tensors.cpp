@@ -46,7 +46,7 @@ struct Check {
   void type() const {
     if (given.dtype == uint32_t(spec.dtype))
       return;
-    bool known = given.dtype >= CFC_F16 && given.dtype <= CFC_I64;
+    bool known = given.dtype >= CFC_F16 && given.dtype <= CFC_F8E4M3FN;
     wrong("its type is {}, the graph wants {}",
           known ? name(cfc_dtype(given.dtype)) : fmt::format("{} (not a cfc_dtype)", given.dtype),
           name(spec.dtype));

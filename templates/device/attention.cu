@@ -5,9 +5,9 @@
 using cfc_reference::Attention;
 using cfc_reference::CacheRows;
 
-/// Tokens that a request attends: the first `cached` of the cache, and the appended one behind them.
+/// Tokens that a request attends: from `first` on the first `cached` of the cache, and the appended one behind them.
 struct Tokens {
-  long long cached, all;
+  long long first, cached, all;
 };
 
 __device__ inline Tokens tokensOf(const Attention &a, long long row) {
@@ -17,8 +17,9 @@ __device__ inline Tokens tokensOf(const Attention &a, long long row) {
     cached = cached < 0 ? 0 : a.bound;
   }
   if (a.slot && a.slot[row] < 0)
-    return {0, 0}; // the request is idle
-  return {cached, cached + (a.slot ? 1 : 0)};
+    return {0, 0, 0}; // the request is idle
+  long long all = cached + (a.slot ? 1 : 0);
+  return {a.window && all > a.window ? all - a.window : 0, cached, all};
 }
 
 /// Where a cached token's row begins.
@@ -42,7 +43,7 @@ extern "C" __global__ void attention_scores(Attention a) {
   if (row >= a.rows)
     return;
   Tokens tokens = tokensOf(a, row);
-  if (token >= tokens.all)
+  if (token < tokens.first || token >= tokens.all)
     return;
   bool isNew = token == tokens.cached;
   const void *k = isNew ? a.newK : cachedRow(a, a.k, row, kvHead, token);
@@ -50,7 +51,10 @@ extern "C" __global__ void attention_scores(Attention a) {
   double sum = 0;
   for (long long e = 0; e < a.dim; ++e)
     sum += loadElement(a.q.kind, a.q.data, query * a.dim + e) * loadElement(a.cacheKind, k, first + e);
-  a.weights[i] = a.scale * sum;
+  double score = a.scale * sum * scaleOf(a.kScale, a.scales, kvHead);
+  if (a.softcap != 0)
+    score = a.softcap * tanh(score / a.softcap);
+  a.weights[i] = a.bias ? score + a.bias[i] : score;
 }
 
 /// weights[row, head, :] = softmax of it; lse[row, head] = ln(sum(exp)). One thread a query head.
@@ -61,13 +65,19 @@ extern "C" __global__ void attention_softmax(Attention a) {
   Tokens tokens = tokensOf(a, row);
   double *weights = a.weights + query * (a.bound + 1);
   double most = -infinity(), sum = 0;
-  for (long long token = 0; token < tokens.all; ++token)
+  for (long long token = tokens.first; token < tokens.all; ++token)
     most = weights[token] > most || isnan(weights[token]) ? weights[token] : most;
-  for (long long token = 0; token < tokens.all; ++token)
-    sum += weights[token] = exp(weights[token] - most);
-  for (long long token = 0; token < tokens.all; ++token)
-    weights[token] /= sum;
-  a.lse[query] = tokens.all == 0 ? -infinity() : most + log(sum);
+  bool none = most == -infinity();
+  if (a.sinks.data && !none) {
+    double sink = loadElement(a.sinks.kind, a.sinks.data, query % a.queryHeads);
+    most = sink > most ? sink : most;
+    sum = exp(sink - most);
+  }
+  for (long long token = tokens.first; token < tokens.all; ++token)
+    sum += weights[token] = none ? 0 : exp(weights[token] - most);
+  for (long long token = tokens.first; token < tokens.all; ++token)
+    weights[token] = none ? 0 : weights[token] / sum;
+  a.lse[query] = none ? -infinity() : most + log(sum);
 }
 
 /// result[row, head, e] = weights[row, head, :] V[:, e]. One thread a result.
@@ -78,11 +88,11 @@ extern "C" __global__ void attention_values(Attention a) {
     return;
   Tokens tokens = tokensOf(a, row);
   double sum = 0;
-  for (long long token = 0; token < tokens.cached; ++token)
+  for (long long token = tokens.first; token < tokens.cached; ++token)
     sum += a.weights[query * (a.bound + 1) + token] *
            loadElement(a.cacheKind, cachedRow(a, a.v, row, kvHead, token), e);
   if (tokens.all > tokens.cached)
     sum += a.weights[query * (a.bound + 1) + tokens.cached] *
            loadElement(a.cacheKind, a.newV, (row * a.kvHeads + kvHead) * a.vDim + e);
-  a.result[i] = sum;
+  a.result[i] = sum * scaleOf(a.vScale, a.scales, kvHead);
 }

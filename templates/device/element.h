@@ -7,7 +7,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-enum ElementKind { kindF16 = 0, kindBF16 = 1, kindF32 = 2, kindF64 = 16 };
+enum ElementKind { kindF16 = 0, kindBF16 = 1, kindF32 = 2, kindF8E4M3FN = 5, kindF64 = 16 };
 
 __device__ inline double floatOfBits(unsigned bits) {
   union {
@@ -55,6 +55,33 @@ __device__ inline unsigned smallFloatBits(double value, int mantissaBits, int ex
   return sign | unsigned(bits < most ? bits : most);
 }
 
+/// f8E4M3FN has no infinities: the largest exponent counts numbers too, and all ones is NaN.
+__device__ inline double e4m3Value(unsigned bits) {
+  int exponent = (bits >> 3) & 15, mantissa = bits & 7;
+  double size = exponent == 15 && mantissa == 7 ? floatOfBits(0x7fc00000)
+                : exponent == 0                 ? ldexp(double(mantissa), -9)
+                                                : ldexp(double(8 + mantissa), exponent - 10);
+  return bits & 0x80 ? -size : size;
+}
+
+/// The nearest, ties to even; 448, the largest, beyond the range.
+__device__ inline unsigned e4m3Bits(double value) {
+  unsigned sign = signbit(value) ? 0x80 : 0;
+  if (isnan(value))
+    return sign | 0x7f;
+  // By trying: the sizes ascend with their bits.
+  unsigned best = 0x7e;
+  double size = fabs(value);
+  for (unsigned bits = 0; bits < 0x7e; ++bits) {
+    double middle = (e4m3Value(bits) + e4m3Value(bits + 1)) / 2;
+    if (size < middle || (size == middle && bits % 2 == 0)) {
+      best = bits;
+      break;
+    }
+  }
+  return sign | best;
+}
+
 /// Element `i` of an array.
 __device__ inline double loadElement(int kind, const void *data, long long i) {
   switch (kind) {
@@ -64,6 +91,8 @@ __device__ inline double loadElement(int kind, const void *data, long long i) {
     return smallFloatValue(((const unsigned short *)data)[i], 7, 8);
   case kindF32:
     return ((const float *)data)[i];
+  case kindF8E4M3FN:
+    return e4m3Value(((const unsigned char *)data)[i]);
   default:
     return ((const double *)data)[i];
   }
@@ -81,6 +110,9 @@ __device__ inline void storeElement(int kind, void *data, long long i, double va
   case kindF32:
     ((float *)data)[i] = float(value);
     break;
+  case kindF8E4M3FN:
+    ((unsigned char *)data)[i] = (unsigned char)e4m3Bits(value);
+    break;
   default:
     ((double *)data)[i] = value;
   }
@@ -88,6 +120,11 @@ __device__ inline void storeElement(int kind, void *data, long long i, double va
 
 /// Bytes of an element.
 __device__ inline int elementBytes(int kind) { return kind == kindF64 ? 8 : kind == kindF32 ? 4 : 2; }
+
+/// The scale of a head: one of all, the only one, or 1.
+__device__ inline double scaleOf(const float *scales, long long count, long long head) {
+  return scales ? scales[count == 1 ? 0 : head] : 1.0;
+}
 
 /// The index of this thread among all of the launch.
 __device__ inline long long threadIndex() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }

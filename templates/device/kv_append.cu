@@ -11,7 +11,9 @@ extern "C" __global__ void kv_append(cfc_reference::KvAppend a) {
     a.usedSlot[i] = known ? a.slot[i] : -1;
   }
   if (i < a.rows * a.kWidth)
-    storeElement(a.cacheKind, a.storedK, i, loadElement(a.k.kind, a.k.data, i));
+    storeElement(a.cacheKind, a.storedK, i,
+                 loadElement(a.k.kind, a.k.data, i) / scaleOf(a.kScale, a.scales, i % a.kWidth / a.dim));
   if (i < a.rows * a.vWidth)
-    storeElement(a.cacheKind, a.storedV, i, loadElement(a.v.kind, a.v.data, i));
+    storeElement(a.cacheKind, a.storedV, i,
+                 loadElement(a.v.kind, a.v.data, i) / scaleOf(a.vScale, a.scales, i % a.vWidth / a.vDim));
 }

@@ -20,8 +20,15 @@ struct Elements {
 enum StatusBits { lengthOutOfBound = 1, slotOutOfBound = 2, positionOutOfBound = 4, pageOutOfBound = 8 };
 
 struct RmsNorm {
-  Elements x, gain;
-  double *result; ///< [rows, width]
+  Elements x, gain; ///< the gain has `width` elements
+  double *result;   ///< [parts, width]: rows, or parts of rows
+  long long parts, width;
+  double eps, offset;
+};
+
+struct LayerNorm {
+  Elements x, gain, bias; ///< gain.data and bias.data may be null
+  double *result;         ///< [rows, width]
   long long rows, width;
   double eps;
 };
@@ -36,6 +43,9 @@ struct RopeTable {
   double *result; ///< [positions, dim]
   long long positions, dim;
   double base;
+  int scaling; ///< 0: none, 1: linear, 2: llama3, 3: yarn
+  double factor, originalPositions, lowFreqFactor, highFreqFactor, betaFast, betaSlow, attentionFactor;
+  int truncate;
 };
 
 struct Rope {
@@ -44,13 +54,16 @@ struct Rope {
   double *result;
   unsigned *status;
   long long rows, width, dim, positions;
+  long long head;  ///< elements of a head, of which the first `dim` are rotated
   int interleaved; ///< pairs are 2 i and 2 i + 1, not i and i + dim / 2
 };
 
 struct KvAppend {
   Elements k, v; ///< [rows, kWidth], [rows, vWidth]
   const long long *slot;
-  void *storedK, *storedV; ///< what the cache gets, in its kind
+  const float *kScale, *vScale; ///< of each head of dim or vDim elements, or null
+  long long dim, vDim, scales;  ///< scales: KV heads, or 1 for all
+  void *storedK, *storedV;      ///< what the cache gets, in its kind
   long long *usedSlot;     ///< [rows], -1 where nothing is written
   unsigned *status;
   long long rows, kWidth, vWidth, slots; ///< slots of a request, or of the pool
@@ -78,7 +91,12 @@ struct Attention {
   double *lse;     ///< [rows, queryHeads]
   long long rows, queryHeads, kvHeads, dim, vDim, bound;
   long long page, tablePages, blocks; ///< tokens of a page; pages of a request, and in the pool
-  double scale;
+  long long window;                   ///< tokens that are attended at most; 0: all
+  double scale, softcap;              ///< softcap 0: none
+  Elements sinks;                     ///< [queryHeads], or null
+  const float *kScale, *vScale;       ///< of each KV head, or null
+  long long scales;                   ///< KV heads, or 1 for all
+  const double *bias;                 ///< [rows, queryHeads, bound + 1], or null
 };
 
 struct Add {

@@ -6,11 +6,15 @@ extern "C" __global__ void rope(cfc_reference::Rope a) {
   long long i = threadIndex();
   if (i >= a.rows * a.width)
     return;
-  long long row = i / a.width, e = i % a.dim, half = a.dim / 2, head = i - e;
+  long long row = i / a.width, e = i % a.head, half = a.dim / 2, head = i - e;
   long long position = a.position[row];
   if (position < 0 || position >= a.positions) {
     atomicOr(a.status, unsigned(cfc_reference::positionOutOfBound));
     position = position < 0 ? 0 : a.positions - 1;
+  }
+  if (e >= a.dim) {
+    a.result[i] = loadElement(a.x.kind, a.x.data, i);
+    return;
   }
   long long pair = a.interleaved ? e / 2 : e % half;
   bool isFirst = a.interleaved ? e % 2 == 0 : e < half;

@@ -256,3 +256,140 @@ attn.graph @pages(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 
   %o = attn.attention %q, %cache, %len pages %t {scale = 0.25}
   attn.return %o
 }
+// -----
+attn.graph @window(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a window of at least 1 token, not 0}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25, window = 0}
+  attn.return %o
+}
+// -----
+attn.graph @softcap(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite softcap above 0, not -1}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25, softcap = -1}
+  attn.return %o
+}
+// -----
+attn.graph @sinks(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>, %s: tensor<2xf32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%s has 2 elements; %q has 4 heads}}
+  %o = attn.attention %q, %cache, %len sinks %s {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @scales(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>, %s: tensor<4xf32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%s has 4 elements; 1 or 2, the KV heads, are possible}}
+  %o = attn.attention %q, %cache, %len scales %s, %s {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @no_scales(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f8E4M3FN>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs scales for a cache of f8E4M3FN: `scales %k_scale, %v_scale`}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @other_scales(%q: tensor<1x64xf16>, %k: tensor<1x32xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>,
+    %slot: tensor<1xi64>, %s: tensor<1xf32>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  %c = attn.kv_append %cache, %k, %k at %slot scales %s, %s
+  // expected-error @+1 {{has other scales than the append to %c}}
+  %o = attn.attention %q, %c, %len {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @bias_args(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has 2 arguments here; 3 are needed}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25} bias(%h, %i) {
+  }
+  attn.return %o
+}
+// -----
+attn.graph @bias_end(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has a bias that does not end with attn.yield}}
+  "attn.attention"(%q, %cache, %len) <{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0>, scale = 0.25 : f64}> ({
+    ^bb0(%h: index, %i: index, %j: index):
+      %s = arith.addi %h, %i : index
+  }) : (tensor<1x64xf16>, !attn.kv_cache<heads = 2, dim = 16, f16>, !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16>
+  attn.return %q
+}
+// -----
+attn.graph @bias_op(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  %o = attn.attention %q, %cache, %len {scale = 0.25} bias(%h, %i, %j) {
+    // expected-error @+1 {{'arith.divsi' is not possible in a bias; it has arith.addf, arith.addi, arith.andi}}
+    %d = arith.divsi %i, %j : index
+    %f = arith.constant 1.0 : f32
+    attn.yield %f
+  }
+  attn.return %o
+}
+// -----
+attn.graph @bias_at(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %t: tensor<2x2xf32>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  %o = attn.attention %q, %cache, %len {scale = 0.25} bias(%h, %i, %j) {
+    // expected-error @+1 {{needs a tensor of 1 dimension here; %t is 'tensor<2x2xf32>'}}
+    %s = attn.at %t[%h]
+    attn.yield %s
+  }
+  attn.return %o
+}
+// -----
+attn.graph @layer_norm(%x: tensor<1x64xf16>, %gain: tensor<32xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%gain has 32 elements; a row of %x has 64}}
+  %y = attn.layer_norm %x, %gain {eps = 1.0e-5}
+  attn.return %y
+}
+// -----
+attn.graph @rope(%x: tensor<1x64xf16>, %pos: tensor<1xi32>, %t: tensor<8x32xf32>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{has heads of 16 elements; %t rotates 32, so head_dim must be at least that}}
+  %y = attn.rope %x, %t at %pos {style = half_split, head_dim = 16}
+  attn.return %y
+}
+// -----
+attn.graph @rope(%x: tensor<1x60xf16>, %pos: tensor<1xi32>, %t: tensor<8x16xf32>) -> tensor<1x60xf16> {
+  // expected-error @+1 {{%x has 60 columns; that is no whole number of heads of 32, the head_dim}}
+  %y = attn.rope %x, %t at %pos {style = half_split, head_dim = 32}
+  attn.return %y
+}
+// -----
+attn.graph @table() -> tensor<4x8xf32> {
+  // expected-error @+1 {{with scaling = llama3 needs high_freq_factor}}
+  %t = attn.rope_table {base = 10000, dim = 8, positions = 4, scaling = llama3, factor = 8, original_positions = 64, low_freq_factor = 1}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<4x8xf32> {
+  // expected-error @+1 {{with no scaling has no factor}}
+  %t = attn.rope_table {base = 10000, dim = 8, positions = 4, factor = 8}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<4x8xf32> {
+  // expected-error @+1 {{with linear has no beta_fast}}
+  %t = attn.rope_table {base = 10000, dim = 8, positions = 4, scaling = linear, factor = 8, beta_fast = 1}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<4x8xf32> {
+  // expected-error @+1 {{needs a finite factor above 0, not 0}}
+  %t = attn.rope_table {base = 10000, dim = 8, positions = 4, scaling = yarn, factor = 0, original_positions = 64}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<4x8xf32> {
+  // expected-error @+1 {{needs original_positions of at least 1, not 0}}
+  %t = attn.rope_table {base = 10000, dim = 8, positions = 4, scaling = yarn, factor = 2, original_positions = 0}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<4x8xf32> {
+  // expected-error @+1 {{needs a low_freq_factor below the high_freq_factor, not 4.000000e+00 and 4.000000e+00}}
+  %t = attn.rope_table {base = 10000, dim = 8, positions = 4, scaling = llama3, factor = 8, original_positions = 64, low_freq_factor = 4, high_freq_factor = 4}
+  attn.return %t
+}
+// -----
+attn.graph @table() -> tensor<4x8xf32> {
+  // expected-error @+1 {{has no scaling 'yarm'; did you mean 'yarn'?}}
+  %t = attn.rope_table {base = 10000, dim = 8, positions = 4, scaling = yarm}
+  attn.return %t
+}

@@ -20,7 +20,7 @@ attn.graph @attribute(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x6
 }
 // -----
 attn.graph @attribute(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
-  // expected-error @+1 {{has no attribute 'momentum'; it has eps}}
+  // expected-error @+1 {{has no attribute 'momentum'; it has eps, offset}}
   %n = attn.rms_norm %x, %gain {eps = 1.0e-5, momentum = 0.9}
   attn.return %n
 }
@@ -111,7 +111,7 @@ attn.graph @cache(%c: !attn.kv_cache<heads = 0, dim = 16, f16>) {
   attn.return
 }
 // -----
-// expected-error @+1 {{a cache holds f16 or bf16, not 'f32'}}
+// expected-error @+1 {{a cache holds f16, bf16 or f8E4M3FN, not 'f32'}}
 attn.graph @cache(%c: !attn.kv_cache<heads = 1, dim = 16, f32>) {
   attn.return
 }

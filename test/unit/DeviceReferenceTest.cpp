@@ -220,7 +220,8 @@ TEST_CASE("every operation of the dialect has a kernel") {
   int count = 0;
   for (mlir::RegisteredOperationName op : compiler.context().getRegisteredOperations()) {
     llvm::StringRef name = op.getStringRef();
-    if (!name.consume_front("attn.") || name == "graph" || name == "return")
+    if (!name.consume_front("attn.") || name == "graph" || name == "return" || name == "at" ||
+        name == "yield")
       continue;
     INFO(name.str());
     ++count;
@@ -330,6 +331,56 @@ TEST_CASE("requests, pages and another dim of V are the same in both references"
     example.tensors.upload(example.inputs);
     checkReference(example, kernels);
     CHECK(example.expected().status == (attn::SlotOutOfBound | attn::PageOutOfBound));
+  }
+}
+
+namespace {
+/// All that an operation of a graph may be told, on three requests.
+const char *variantsText = R"(
+attn.graph @variants(%x: tensor<3x96xf16>, %gain: tensor<24xf32>, %wide: tensor<96xbf16>, %bias: tensor<96xf16>,
+    %k: tensor<3x48xf16>, %v: tensor<3x48xf16>, %cache: !attn.kv_cache<heads = 2, dim = 24, page = 8, f8E4M3FN>,
+    %pos: tensor<3xi32>, %slot: tensor<3xi64>, %pages: tensor<3x20xi32>, %len: !attn.lengths<3, capacity = 150>,
+    %sinks: tensor<4xbf16>, %ks: tensor<2xf32>, %vs: tensor<1xf32>, %slopes: tensor<4xf32>)
+    -> (tensor<3x96xf16>, tensor<3x4xf32>, tensor<3x96xf16>) {
+  %a = attn.rms_norm %x, %gain {eps = 0.5, offset = 1}
+  %b = attn.layer_norm %a {eps = 0.5}
+  %c = attn.layer_norm %b, %wide {eps = 0.5}
+  %d = attn.layer_norm %c, %wide, %bias {eps = 0.5}
+  %linear = attn.rope_table {base = 10000, dim = 16, positions = 256, scaling = linear, factor = 2}
+  %llama3 = attn.rope_table {base = 500000, dim = 16, positions = 256, scaling = llama3, factor = 8,
+    original_positions = 64, low_freq_factor = 1, high_freq_factor = 4}
+  %yarn = attn.rope_table {base = 150000, dim = 16, positions = 256, scaling = yarn, factor = 32, original_positions = 64}
+  %exact = attn.rope_table {base = 150000, dim = 16, positions = 256, scaling = yarn, factor = 32,
+    original_positions = 64, truncate = false, beta_fast = 16, beta_slow = 2, attention_factor = 1.5}
+  %q0 = attn.rope %d, %linear at %pos {style = half_split, head_dim = 24}
+  %q1 = attn.rope %q0, %llama3 at %pos {style = interleaved, head_dim = 24}
+  %q2 = attn.rope %q1, %exact at %pos {style = interleaved, head_dim = 24}
+  %q, %kr = attn.rope %q2, %k, %yarn at %pos {style = half_split, head_dim = 24}
+  %e = attn.kv_append %cache, %kr, %v at %slot scales %ks, %vs
+  %o, %lse = attn.attention %q, %e, %len pages %pages sinks %sinks scales %ks, %vs
+      {scale = 0.25, window = 70, softcap = 3} bias(%h, %i, %j) {
+    %slope = attn.at %slopes[%h]
+    %distance = arith.subi %j, %i : index
+    %narrow = arith.index_cast %distance : index to i32
+    %f = arith.sitofp %narrow : i32 to f32
+    %y = arith.mulf %slope, %f : f32
+    %thirty = arith.constant 30 : i32
+    %far = arith.constant -1.0 : f32
+    %isFar = arith.cmpi slt, %narrow, %thirty : i32
+    %z = arith.select %isFar, %y, %far : f32
+    attn.yield %z
+  }
+  attn.return %o, %lse, %d
+})";
+} // namespace
+
+TEST_CASE("every option of an operation is the same in both references") {
+  HostKernels kernels;
+  Example example("variants", variantsText);
+  for (const Case &c : {Case{0, 0, 0}, Case{69, 69, 70}, Case{130, 130, 200}}) {
+    INFO("length " << c.length);
+    example.set(c);
+    checkReference(example, kernels);
   }
 }
 

@@ -126,6 +126,7 @@ using std::isinf, std::isnan, std::signbit;
 #include "templates/device/attention.cu"
 #include "templates/device/fast_add.cu"
 #include "templates/device/kv_append.cu"
+#include "templates/device/layer_norm.cu"
 #include "templates/device/linear.cu"
 #include "templates/device/rms_norm.cu"
 #include "templates/device/rope.cu"
@@ -207,6 +208,7 @@ HostKernels::HostKernels() {
   add("attention.cu", "attention_softmax", {}, attention_softmax);
   add("attention.cu", "attention_values", {}, attention_values);
   add("kv_append.cu", "kv_append", {}, kv_append);
+  add("layer_norm.cu", "layer_norm", {}, layer_norm);
   add("linear.cu", "linear", {}, linear);
   add("rms_norm.cu", "rms_norm", {}, rms_norm);
   add("rope.cu", "rope", {}, rope);

@@ -317,6 +317,137 @@ TEST_CASE("a block table orders the pages, and only those below the length") {
   CHECK(e.run().status == (PageOutOfBound | SlotOutOfBound));
 }
 
+TEST_CASE("norms: offsets, parts of a row, and layer_norm") {
+  Example e(
+      "attn.graph @g(%x: tensor<1x4xf16>, %gain: tensor<2xf32>, %wide: tensor<4xf32>, %bias: tensor<4xf16>)\n"
+      "    -> (tensor<1x4xf16>, tensor<1x4xf16>, tensor<1x4xf16>) {\n"
+      "  %n = attn.rms_norm %x, %gain {eps = 3.5, offset = 1}\n"
+      "  %l = attn.layer_norm %x {eps = 3.5}\n"
+      "  %m = attn.layer_norm %x, %wide, %bias {eps = 3.5}\n  attn.return %n, %l, %m\n}");
+  e.set("x", ElementKind::F16, {1, 4}, {3, 4, 1, 0}); // mean 2, variance 2.5
+  e.set("gain", ElementKind::F32, 2, {1, 2});
+  e.set("wide", ElementKind::F32, 4, {1, 2, 3, 4});
+  e.set("bias", ElementKind::F16, 4, {0, 1, 0, 10});
+  ReferenceResult result = e.run();
+  checkNear(result.results[0], {2 * 3.0 / 4, 3 * 4.0 / 4, 2 * 1.0 / 2, 0});
+  double root = std::sqrt(6.0);
+  checkNear(result.results[1], {1 / root, 2 / root, -1 / root, -2 / root});
+  checkNear(result.results[2], {1 / root, 4 / root + 1, -3 / root, -8 / root + 10});
+}
+
+TEST_CASE("heads that are wider than the table keep what is not rotated") {
+  Example e(
+      "attn.graph @g(%x: tensor<1x8xf16>, %t: tensor<2x2xf32>, %pos: tensor<1xi32>) -> tensor<1x8xf16> {\n"
+      "  %y = attn.rope %x, %t at %pos {style = half_split, head_dim = 4}\n  attn.return %y\n}");
+  e.set("x", ElementKind::F16, {1, 8}, {1, 2, 3, 4, 5, 6, 7, 8});
+  e.set("t", ElementKind::F32, {2, 2}, {1, 0, 0, 1}); // position 1: a quarter turn
+  e.set("pos", ElementKind::I32, 1, {1});
+  CHECK(e.result() == Numbers{-2, 1, 3, 4, -6, 5, 7, 8});
+}
+
+TEST_CASE("stretched tables have the frequencies of transformers") {
+  // What ROPE_INIT_FUNCTIONS of transformers 4.57.6 give, in float32.
+  struct Known {
+    RopeTable table;
+    Numbers frequencies;
+    double attentionFactor;
+  };
+  RopeTable linear{10000, 8, RopeStretch::Linear, 4}, llama3{500000, 16, RopeStretch::Llama3, 8, 8192, 1, 4},
+      yarn{150000, 16, RopeStretch::Yarn, 32, 4096}, exact = yarn;
+  exact.truncate = false;
+  yarn.attentionFactor = exact.attentionFactor = RopeTable::usualAttentionFactor(32);
+  for (const Known &known :
+       {Known{linear, {0.25, 0.02500000037252903, 0.0024999999441206455, 0.0002500000118743628}, 1},
+        Known{llama3,
+              {1.0, 0.193922758102417, 0.03760603070259094, 0.00729266507551074, 0.0005248460220173001,
+               3.428102354519069e-05, 6.647869668086059e-06, 1.289173155782919e-06},
+              1},
+        Known{yarn,
+              {1.0, 0.22541800141334534, 0.05081327259540558, 0.007755465339869261, 0.0009144543437287211,
+               1.818833698052913e-05, 4.099978468730114e-06, 9.242089618055616e-07},
+              1.3465735902799727},
+        Known{exact,
+              {1.0, 0.22541800141334534, 0.05081327259540558, 0.006794959306716919, 0.0004564839182421565,
+               1.818833698052913e-05, 4.099978468730114e-06, 9.242089618055616e-07},
+              1.3465735902799727}}) {
+    std::vector<double> frequencies = ropeFrequencies(known.table);
+    REQUIRE(frequencies.size() == known.frequencies.size());
+    for (size_t i = 0; i < frequencies.size(); ++i)
+      CHECK(frequencies[i] == Approx(known.frequencies[i]).epsilon(1e-5));
+    CHECK(known.table.attentionFactor == Approx(known.attentionFactor).epsilon(1e-6));
+  }
+}
+
+namespace {
+/// Two query heads of one KV head, 4 cached tokens of K 0 and V 1, 2, 4, 8, and one appended with V 16.
+struct VariantExample : Example {
+  explicit VariantExample(const std::string &options, const std::string &type = "f16",
+                          const std::string &scales = "")
+      : Example("attn.graph @g(%q: tensor<1x2xf16>, %k: tensor<1x1xf16>, %v: tensor<1x1xf16>, %slot: "
+                "tensor<1xi64>,\n"
+                "    %cache: !attn.kv_cache<heads = 1, dim = 1, " +
+                type +
+                ">, %s: tensor<2xf32>, %ks: tensor<1xf32>,\n"
+                "    %vs: tensor<1xf32>, %len: !attn.lengths<1, capacity = 4>) -> (tensor<1x2xf16>, "
+                "tensor<1x2xf32>) {\n"
+                "  %c = attn.kv_append %cache, %k, %v at %slot" +
+                scales +
+                "\n"
+                "  %o, %lse = attn.attention %q, %c, %len " +
+                options + "\n  attn.return %o, %lse\n}") {
+    set("q", ElementKind::F16, {1, 2}, {0, 1});
+    set("k", ElementKind::F16, {1, 1}, {0});
+    set("v", ElementKind::F16, {1, 1}, {16});
+    set("s", ElementKind::F32, 2, {std::log(2), 0});
+    set("ks", ElementKind::F32, 1, {2});
+    set("vs", ElementKind::F32, 1, {0.5});
+    setCache(type == "f16" ? ElementKind::F16 : ElementKind::F8E4M3FN, 1, 1, {0, 0, 0, 0}, {1, 2, 4, 8});
+    setSlot(4);
+    inputs.caches["cache"].capacity = 5;
+    set("len", 4);
+  }
+};
+} // namespace
+
+TEST_CASE("windows, sinks, softcaps and biases") {
+  VariantExample window("{scale = 1, window = 3}");
+  checkNear(window.result(), {28.0 / 3, 28.0 / 3});
+  window.set("len", 1);
+  checkNear(window.result(), {8.5, 8.5});
+  VariantExample wide("{scale = 1, window = 100}");
+  checkNear(wide.result(), {31.0 / 5, 31.0 / 5});
+
+  VariantExample sinks("sinks %s {scale = 1}");
+  ReferenceResult result = sinks.run();
+  checkNear(result.results[0], {31.0 / 7, 31.0 / 6});
+  checkNear(result.results[1], {std::log(7), std::log(6)});
+  sinks.setSlot(-1); // idle
+  checkNear(sinks.run().results[1], {-INFINITY, -INFINITY});
+
+  VariantExample capped("{scale = 8, softcap = 2, window = 2}");
+  capped.set("k", ElementKind::F16, {1, 1}, {1}); // scores of the second head: 0 and 2 tanh(4)
+  double weight = std::exp(2 * std::tanh(4));
+  checkNear(capped.result(), {12, (8 + 16 * weight) / (1 + weight)});
+
+  VariantExample bias("{scale = 1, window = 2} bias(%h, %i, %j) {\n"
+                      "    %slope = attn.at %s[%h]\n    %d = arith.subi %i, %j : index\n"
+                      "    %w = arith.index_cast %d : index to i32\n    %f = arith.sitofp %w : i32 to f32\n"
+                      "    %b = arith.mulf %slope, %f : f32\n    attn.yield %b\n  }");
+  checkNear(bias.result(), {(2 * 8 + 16) / 3.0, 12}); // ln 2 for the token before the last
+}
+
+TEST_CASE("scales: the cache holds what they divide, f8 saturates") {
+  VariantExample e("scales %ks, %vs {scale = 1, window = 2}", "f8E4M3FN", " scales %ks, %vs");
+  e.set("v", ElementKind::F16, {1, 1}, {300}); // 600 is beyond 448
+  ReferenceResult result = e.run();
+  checkNear(result.results[0], {(0.5 * 8 + 0.5 * 448) / 2, (0.5 * 8 + 0.5 * 448) / 2});
+  CHECK(result.appended[0].v == Numbers{600});
+  CHECK(result.appended[0].vBytes == std::vector<uint8_t>{0x7e});
+  e.set("k", ElementKind::F16, {1, 1}, {2}); // stored as 1, attended as 2
+  double weight = std::exp(2);
+  checkNear(e.run().results[0], {114, (4 + 224 * weight) / (1 + weight)});
+}
+
 TEST_CASE("logits far from 0 neither overflow nor vanish") {
   for (double logit : {-2900.0, 2900.0}) {
     AttentionExample e;

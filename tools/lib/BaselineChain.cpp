@@ -168,7 +168,7 @@ void BaselineChain::addRopeAppend(attn::RopeOp rope, attn::KvAppendOp append) {
       a.table = b.data(rope.getTable());
       a.position = static_cast<const int *>(b.tensor(rope.getPos()).data);
       a.positions = tensorOf(rope.getTable()).getDimSize(0);
-      a.dim = int(rope.getHeadDim());
+      a.dim = int(rope.getRotatedDim());
       a.interleaved = rope.getStyle() == attn::RopeStyle::Interleaved;
     }
     if (append) {
@@ -262,6 +262,21 @@ void BaselineChain::add(attn::AddOp op) {
 // Chain
 //===----------------------------------------------------------------------===//
 
+/// The chain is plain attention as it is used most.
+static void refuseVariants(Operation *op) {
+  auto refuse = [](const char *what) { cannotRun("", "the baseline has no {}", what); };
+  if (auto attention = dyn_cast<attn::AttentionOp>(op))
+    if (attention.getWindow() || attention.getSoftcap() || attention.getSinks() || attention.getKScale() ||
+        attention.hasBias())
+      refuse("windows, softcaps, sinks, scales or biases of attention");
+  if (auto norm = dyn_cast<attn::RmsNormOp>(op); norm && (norm.isGrouped() || norm.getOffsetValue() != 0))
+    refuse("norms by head or with an offset");
+  if (isa<attn::LayerNormOp>(op))
+    refuse("layer_norm");
+  if (auto rope = dyn_cast<attn::RopeOp>(op); rope && rope.getHeadSize() != rope.getRotatedDim())
+    refuse("rotations of a part of a head");
+}
+
 BaselineChain::BaselineChain(attn::GraphOp graph, DeviceKernels &kernels, int64_t length, int sms)
     : kernels(kernels), length(length), sms(sms) {
   for (const TensorInfo &tensor : tensorsOf(graph))
@@ -271,6 +286,7 @@ BaselineChain::BaselineChain(attn::GraphOp graph, DeviceKernels &kernels, int64_
       if (auto type = dyn_cast<RankedTensorType>(result.getType());
           type && !isa<attn::RopeTableOp>(op) && type.getDimSize(0) != 1)
         cannotRun("", "the baseline runs one request, not {}", type.getDimSize(0));
+    refuseVariants(&op);
     TypeSwitch<Operation *>(&op)
         .Case<attn::RmsNormOp, attn::LinearOp, attn::RopeOp, attn::KvAppendOp, attn::AttentionOp,
               attn::AddOp>([&](auto known) { add(known); })

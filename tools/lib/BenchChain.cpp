@@ -30,7 +30,7 @@ static const InputSpec *findInput(const std::vector<InputSpec> &inputs, const st
 
 /// A table that the graph is given or that is generated for it.
 static bool isRopeTable(const InputSpec *input) {
-  return input && (input->role == DataRole::RopeTable || input->base);
+  return input && (input->role == DataRole::RopeTable || input->rope);
 }
 
 //===----------------------------------------------------------------------===//
@@ -79,7 +79,7 @@ const TensorSpec *cfc::chainedInput(const GraphSpec &graph, const std::vector<In
     return nullptr;
   for (const TensorSpec &spec : graph.tensors) {
     const InputSpec *input = findInput(inputs, spec.name);
-    if (input && input->role == DataRole::Activation && !input->base && spec.kind == TensorKind::Tensor &&
+    if (input && input->role == DataRole::Activation && !input->rope && spec.kind == TensorKind::Tensor &&
         spec.dtype == output->dtype && spec.shape == output->shape)
       return &spec;
   }
@@ -220,7 +220,7 @@ CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, BenchFiller &filler
   if (!isNew)
     return found->second;
   const InputSpec *input = inputOf(spec.name);
-  if (!input || (input->role == DataRole::Activation && !input->base))
+  if (!input || (input->role == DataRole::Activation && !input->rope))
     return found->second = filledTensor(spec, filler);
   RandomOptions random;
   random.length = options.length;

@@ -177,7 +177,7 @@ static ordered_json describe(const BaselineRequest &request) {
   ordered_json description = {{"token_major", request.tokenMajor}, {"replays", request.replays}};
   ordered_json tensors = ordered_json::object();
   for (const InputSpec &input : request.inputs)
-    if (!input.base && (input.isCache() || isFloat(input.type)))
+    if (!input.rope && (input.isCache() || isFloat(input.type)))
       tensors[input.name] = tensorJson(input);
   GraphWriter writer(request.graph, tensors);
   if (!writer.write(description))

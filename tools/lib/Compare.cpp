@@ -13,6 +13,8 @@ Tolerance cfc::toleranceFor(DType type) {
     return {1e-3, 8e-3};
   case DType::bf16:
     return {8e-3, 6e-2};
+  case DType::f8E4M3FN:
+    return {3.5e-2, 0.25};
   case DType::i32:
   case DType::i64:
     return {0, 0};

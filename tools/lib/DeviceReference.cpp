@@ -1,5 +1,6 @@
 //===- DeviceReference.cpp - What a graph means, a second time -------------===//
 #include "tools/lib/DeviceReference.h"
+#include "dialects/attn/BiasProgram.h"
 #include "dialects/attn/ReferenceMath.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "tools/lib/Failure.h"
@@ -82,10 +83,25 @@ void DeviceReference::run(attn::RmsNormOp op) {
   a.x = read(op.getX());
   a.gain = read(op.getGain());
   a.result = define(op.getResult());
+  a.width = op.getWidth();
+  a.parts = rowsOf(op.getX()) * columnsOf(op.getX()) / a.width;
+  a.eps = op.getEps().convertToDouble();
+  a.offset = op.getOffsetValue();
+  launch("rms_norm", "rms_norm", a.parts * a.width, a);
+}
+
+void DeviceReference::run(attn::LayerNormOp op) {
+  ref::LayerNorm a = {};
+  a.x = read(op.getX());
+  if (op.getGain())
+    a.gain = read(op.getGain());
+  if (op.getBias())
+    a.bias = read(op.getBias());
+  a.result = define(op.getResult());
   a.rows = rowsOf(op.getX());
   a.width = columnsOf(op.getX());
   a.eps = op.getEps().convertToDouble();
-  launch("rms_norm", "rms_norm", a.rows * a.width, a);
+  launch("layer_norm", "layer_norm", a.rows * a.width, a);
 }
 
 void DeviceReference::run(attn::LinearOp op) {
@@ -108,7 +124,17 @@ void DeviceReference::run(attn::RopeTableOp op) {
   a.result = define(op.getResult());
   a.positions = op.getPositions();
   a.dim = op.getDim();
-  a.base = op.getBase().convertToDouble();
+  RopeTable table = op.describe();
+  a.base = table.base;
+  a.scaling = int(table.scaling);
+  a.factor = table.factor;
+  a.originalPositions = table.originalPositions;
+  a.lowFreqFactor = table.lowFreqFactor;
+  a.highFreqFactor = table.highFreqFactor;
+  a.betaFast = table.betaFast;
+  a.betaSlow = table.betaSlow;
+  a.attentionFactor = table.attentionFactor;
+  a.truncate = table.truncate;
   launch("rope_table", "rope_table", a.positions * a.dim, a);
 }
 
@@ -122,7 +148,8 @@ void DeviceReference::run(attn::RopeOp op) {
     a.status = status;
     a.rows = rowsOf(value);
     a.width = columnsOf(value);
-    a.dim = op.getHeadDim();
+    a.dim = op.getRotatedDim();
+    a.head = op.getHeadSize();
     a.positions = rowsOf(op.getTable());
     a.interleaved = op.getStyle() == attn::RopeStyle::Interleaved;
     launch("rope", "rope", a.rows * a.width, a);
@@ -133,6 +160,56 @@ void DeviceReference::run(attn::RopeOp op) {
 /// once.
 static std::string storedName(attn::KvAppendOp op, const char *what) {
   return fmt::format("{} for %{}", what, attn::getValueName(op.getCache()));
+}
+
+/// Both scales and how many each has; both are alike in that or one of them is one for all.
+std::tuple<const float *, const float *, int64_t> DeviceReference::scalesOf(Value k, Value v) {
+  if (!k)
+    return {nullptr, nullptr, 0};
+  auto expanded = [&](Value scale, int64_t count) {
+    const float *data = static_cast<const float *>(argument(scale).data);
+    int64_t size = cast<RankedTensorType>(scale.getType()).getDimSize(0);
+    if (size == count)
+      return data;
+    float only;
+    device.download(&only, reinterpret_cast<uintptr_t>(data), sizeof only);
+    std::vector<float> copies(size_t(count), only);
+    void *to = buffer("scale for %" + attn::getValueName(scale), count * int64_t(sizeof(float)));
+    device.upload(reinterpret_cast<uintptr_t>(to), copies.data(), copies.size() * sizeof(float));
+    return static_cast<const float *>(to);
+  };
+  int64_t count = std::max(cast<RankedTensorType>(k.getType()).getDimSize(0),
+                           cast<RankedTensorType>(v.getType()).getDimSize(0));
+  return {expanded(k, count), expanded(v, count), count};
+}
+
+/// The bias of every score, by the host.
+const double *DeviceReference::biasOf(attn::AttentionOp op, int64_t bound) {
+  if (!op.hasBias())
+    return nullptr;
+  llvm::DenseMap<Value, std::vector<double>> tensors;
+  for (Value value : attn::operandsOf(op))
+    if (auto type = dyn_cast<RankedTensorType>(value.getType()); type && type.getRank() == 1)
+      tensors[value] = toHost(value);
+  attn::BiasProgram program(op, [&](Value tensor, int64_t index) {
+    const std::vector<double> &values = tensors.find(tensor)->second;
+    return index >= 0 && index < int64_t(values.size()) ? values[size_t(index)]
+                                                        : std::numeric_limits<double>::quiet_NaN();
+  });
+  std::vector<int32_t> lengths(size_t(rowsOf(op.getQ())));
+  device.download(lengths.data(), reinterpret_cast<uintptr_t>(argument(op.getLen()).data),
+                  lengths.size() * sizeof(int32_t));
+  int64_t heads = op.getQueryHeads();
+  std::vector<double> bias(size_t(int64_t(lengths.size()) * heads * (bound + 1)));
+  for (size_t row = 0; row < lengths.size(); ++row) {
+    int64_t cached = std::clamp<int64_t>(lengths[row], 0, bound), last = cached - (op.getAppend() ? 0 : 1);
+    for (int64_t head = 0; head < heads; ++head)
+      for (int64_t key = 0; key <= last; ++key)
+        bias[size_t((int64_t(row) * heads + head) * (bound + 1) + key)] = program(head, last, key);
+  }
+  void *to = buffer(fmt::format("bias for value {}", values.size()), int64_t(bias.size() * sizeof(double)));
+  device.upload(reinterpret_cast<uintptr_t>(to), bias.data(), bias.size() * sizeof(double));
+  return static_cast<const double *>(to);
 }
 
 void DeviceReference::run(attn::KvAppendOp op) {
@@ -147,6 +224,9 @@ void DeviceReference::run(attn::KvAppendOp op) {
   a.rows = rowsOf(op.getK());
   a.kWidth = type.getKWidth();
   a.vWidth = type.getVWidth();
+  a.dim = type.getDim();
+  a.vDim = type.getVDim();
+  std::tie(a.kScale, a.vScale, a.scales) = scalesOf(op.getKScale(), op.getVScale());
   a.storedK = buffer(storedName(op, "k"), a.rows * a.kWidth * size);
   a.storedV = buffer(storedName(op, "v"), a.rows * a.vWidth * size);
   a.usedSlot = static_cast<long long *>(buffer(storedName(op, "slot"), a.rows * int64_t(sizeof(long long))));
@@ -202,6 +282,12 @@ void DeviceReference::run(attn::AttentionOp op) {
   a.vDim = type.getVDim();
   a.bound = std::min(op.getLen().getType().getCapacity(), capacity);
   a.scale = op.getScale().convertToDouble();
+  a.window = op.getWindow().value_or(0);
+  a.softcap = op.getSoftcap() ? op.getSoftcap()->convertToDouble() : 0;
+  if (op.getSinks())
+    a.sinks = read(op.getSinks());
+  std::tie(a.kScale, a.vScale, a.scales) = scalesOf(op.getKScale(), op.getVScale());
+  a.bias = biasOf(op, a.bound);
   a.result = define(op.getResult());
   int64_t queries = a.rows * a.queryHeads, scores = queries * (a.bound + 1);
   std::string name = fmt::format("value {}", values.size());
@@ -226,6 +312,15 @@ void DeviceReference::run(attn::AddOp op) {
 // Graph
 //===----------------------------------------------------------------------===//
 
+/// Divides rows of `heads` heads by their scales, as the cache stores them.
+void DeviceReference::divide(std::vector<double> &rows, Value scale, int64_t heads, int64_t dim) {
+  if (!scale)
+    return;
+  std::vector<double> scales = toHost(scale);
+  for (size_t i = 0; i < rows.size(); ++i)
+    rows[i] /= scales[scales.size() == 1 ? 0 : i / size_t(dim) % size_t(heads)];
+}
+
 void DeviceReference::getAppended(attn::KvAppendOp op, attn::ReferenceResult &result) {
   attn::KvCacheType type = op.getCache().getType();
   size_t rows = size_t(rowsOf(op.getK())), size = elementSize(attn::elementKind(type.getElementType()));
@@ -239,6 +334,8 @@ void DeviceReference::getAppended(attn::KvAppendOp op, attn::ReferenceResult &re
   std::vector<uint8_t> slots = get("slot", rows * sizeof(int64_t));
   std::vector<uint8_t> storedK = get("k", rows * kBytes), storedV = get("v", rows * vBytes);
   std::vector<double> k = toHost(op.getK()), v = toHost(op.getV());
+  divide(k, op.getKScale(), type.getHeads(), type.getDim());
+  divide(v, op.getVScale(), type.getHeads(), type.getVDim());
   auto slice = [](const auto &all, size_t row, size_t width) {
     return std::decay_t<decltype(all)>(all.begin() + int64_t(row * width),
                                        all.begin() + int64_t((row + 1) * width));
@@ -266,8 +363,8 @@ attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &t
   device.upload(reinterpret_cast<uintptr_t>(status), &result.status, sizeof(unsigned));
   for (Operation &op : graph.getBody().front())
     TypeSwitch<Operation *>(&op)
-        .Case<attn::RmsNormOp, attn::LinearOp, attn::RopeOp, attn::RopeTableOp, attn::KvAppendOp,
-              attn::AttentionOp, attn::AddOp>([&](auto known) { run(known); })
+        .Case<attn::RmsNormOp, attn::LayerNormOp, attn::LinearOp, attn::RopeOp, attn::RopeTableOp,
+              attn::KvAppendOp, attn::AttentionOp, attn::AddOp>([&](auto known) { run(known); })
         .Case([](attn::ReturnOp) {})
         .Default([](Operation *other) {
           internalError("no kernel of templates/device for {}", other->getName().getStringRef().str());

@@ -26,6 +26,7 @@ public:
 
 private:
   void run(attn::RmsNormOp op);
+  void run(attn::LayerNormOp op);
   void run(attn::LinearOp op);
   void run(attn::RopeOp op);
   void run(attn::RopeTableOp op);
@@ -42,6 +43,9 @@ private:
   const cfc_tensor &cacheOf(mlir::Value cache);
   cfc_reference::Elements read(mlir::Value value);
   std::vector<double> toHost(mlir::Value value);
+  std::tuple<const float *, const float *, int64_t> scalesOf(mlir::Value k, mlir::Value v);
+  const double *biasOf(attn::AttentionOp op, int64_t bound);
+  void divide(std::vector<double> &rows, mlir::Value scale, int64_t heads, int64_t dim);
   void getAppended(attn::KvAppendOp op, attn::ReferenceResult &result);
 
   Device &device;

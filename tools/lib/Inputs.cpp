@@ -144,8 +144,8 @@ void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptio
   Tensor tensor(spec.type, spec.shape);
   if (spec.role == DataRole::Position || spec.role == DataRole::Slot || spec.role == DataRole::Length)
     fillRandom(tensor, random.seed, spec.name, {double(random.length), 0});
-  else if (spec.role == DataRole::RopeTable || spec.base)
-    fillRopeTable(tensor, spec.base.value_or(10000));
+  else if (spec.role == DataRole::RopeTable || spec.rope)
+    fillRopeTable(tensor, spec.rope.value_or(RopeTable()));
   else
     fillRandom(tensor, random.seed, spec.name, distributionFor(spec.role, spec.shape));
   tensors.insert_or_assign(spec.name, std::move(tensor));
@@ -174,6 +174,8 @@ static std::optional<Tensor> convertExactly(const Tensor &tensor, DType type) {
 }
 
 static std::string castHint(DType wanted, DType found) {
+  if (wanted == DType::f8E4M3FN)
+    return "; save it as float8_e4m3fn in a safetensors file, or as float32 values that it holds exactly";
   if (wanted == DType::bf16)
     return "; save it as bfloat16 in a safetensors file, or as float32 values that bfloat16 holds exactly";
   if (isFloat(wanted) != isFloat(found))
@@ -191,9 +193,9 @@ Tensor cfc::checkedInput(Tensor tensor, const InputSpec &spec, const std::string
   if (tensor.packed && spec.role != DataRole::Weight)
     badInput(where, "\"{}\" is packed as a weight of a linear is; this graph uses it for something else",
              name);
-  // numpy has no bfloat16: float32 files are read where nothing is lost.
-  if (spec.type == DType::bf16 && tensor.type == DType::f32)
-    if (auto exact = convertExactly(tensor, DType::bf16))
+  // numpy has no bfloat16 and no f8: float32 files are read where nothing is lost.
+  if ((spec.type == DType::bf16 || spec.type == DType::f8E4M3FN) && tensor.type == DType::f32)
+    if (auto exact = convertExactly(tensor, spec.type))
       tensor = std::move(*exact);
   std::vector<int64_t> shape = spec.shape;
   if (spec.isCache()) {
@@ -255,7 +257,7 @@ class Resolver {
 public:
   Resolver(const std::vector<InputSpec> &specs, const RandomOptions &random) : specs(specs), random(random) {
     for (const InputSpec &spec : specs) {
-      if (spec.base) {
+      if (spec.rope) {
         addRandom(tensors, spec, random);
       } else if (spec.isCache()) {
         names.push_back(spec.name + ".k");

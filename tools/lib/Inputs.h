@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 #pragma once
+#include "dialects/attn/RopeTable.h"
 #include "tools/lib/Random.h"
 #include "tools/lib/Tensor.h"
 #include <map>
@@ -32,8 +33,8 @@ struct InputSpec {
   /// at most, and the name of the block table.
   int64_t page = 0, pages = 0;
   std::string table;
-  std::optional<int64_t> bound; ///< largest value of a length (tokens)
-  std::optional<double> base;   ///< of a rope table that the graph generates: nobody gives it
+  std::optional<int64_t> bound;  ///< largest value of a length (tokens)
+  std::optional<RopeTable> rope; ///< of a rope table that the graph generates: nobody gives it
   bool isCache() const { return role == DataRole::Cache; }
   /// Whether verify gives it another value in each case, or a launch changes it.
   bool changesByCase() const {

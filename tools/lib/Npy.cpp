@@ -187,7 +187,7 @@ Tensor cfc::readNpy(const std::string &path) {
 }
 
 std::string cfc::npyContent(const Tensor &tensor) {
-  if (tensor.type == DType::bf16) {
+  if (tensor.type == DType::bf16 || tensor.type == DType::f8E4M3FN) {
     Tensor wide(DType::f32, tensor.shape);
     for (int64_t i = 0, n = tensor.elements(); i < n; ++i)
       wide.set(i, tensor.get(i));

@@ -16,6 +16,10 @@ Distribution cfc::distributionFor(DataRole role, const std::vector<int64_t> &sha
     return {0, 0.1};
   case DataRole::Gain:
     return {0.8, 0.08};
+  case DataRole::Scale:
+    return {0.6, 0.05};
+  case DataRole::Slope:
+    return {0.03, 0.01};
   default:
     return {0, 1};
   }
@@ -91,6 +95,9 @@ void cfc::fillRandom(Tensor &tensor, uint64_t seed, std::string_view name, Distr
     return generate(n, key, distribution, [p = tensor.as<float>()](int64_t i, float x) { p[i] = x; });
   case DType::f64:
     return generate(n, key, distribution, [p = tensor.as<double>()](int64_t i, float x) { p[i] = x; });
+  case DType::f8E4M3FN:
+    return generate(n, key, distribution,
+                    [p = tensor.as<uint8_t>()](int64_t i, float x) { p[i] = toE4m3(x); });
   case DType::i32:
   case DType::i64:
     for (int64_t i = 0; i < n; ++i)
@@ -98,17 +105,16 @@ void cfc::fillRandom(Tensor &tensor, uint64_t seed, std::string_view name, Distr
   }
 }
 
-void cfc::fillRopeTable(Tensor &table, double base) {
+void cfc::fillRopeTable(Tensor &table, RopeTable rope) {
   int64_t width = table.shape.back(), half = width / 2, rows = width ? table.elements() / width : 0;
-  std::vector<double> frequency(static_cast<size_t>(half));
-  for (int64_t i = 0; i < half; ++i)
-    frequency[size_t(i)] = std::pow(base, -2.0 * double(i) / double(width));
+  rope.dim = width;
+  std::vector<double> frequency = ropeFrequencies(rope);
   parallelFor(rows * half, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       int64_t row = k / half, i = k % half;
       double angle = double(row) * frequency[size_t(i)];
-      table.set(row * width + i, std::cos(angle));
-      table.set(row * width + half + i, std::sin(angle));
+      table.set(row * width + i, rope.attentionFactor * std::cos(angle));
+      table.set(row * width + half + i, rope.attentionFactor * std::sin(angle));
     }
   });
 }

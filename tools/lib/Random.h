@@ -7,13 +7,27 @@
 //
 //===----------------------------------------------------------------------===//
 #pragma once
+#include "dialects/attn/RopeTable.h"
 #include "tools/lib/Tensor.h"
 #include <string_view>
 
 namespace cfc {
 
 /// What a tensor is used for, which decides what plausible random data is.
-enum class DataRole { Activation, Weight, Bias, Gain, RopeTable, Position, Slot, Length, BlockTable, Cache };
+enum class DataRole {
+  Activation,
+  Weight,
+  Bias,
+  Gain,
+  RopeTable,
+  Position,
+  Slot,
+  Length,
+  BlockTable,
+  Cache,
+  Scale,
+  Slope
+};
 
 /// Mean and standard deviation of random data.
 ///
@@ -23,6 +37,8 @@ enum class DataRole { Activation, Weight, Bias, Gain, RopeTable, Position, Slot,
 ///   | Weight     | 0    | 1/sqrt(in)  | a normed row times it has its deviation, about 0.8: q, k, v too  |
 ///   | Bias       | 0    | 0.1         |                                                                  |
 ///   | Gain       | 0.8  | 0.08        | a missing gain shows                                             |
+///   | Scale      | 0.6  | 0.05        | a missing scale of a cache shows                                 |
+///   | Slope      | 0.03 | 0.01        | of ALiBi: far tokens count less, and are not lost                |
 ///   | Cache      | 0    | 1           | with scale 1/sqrt(dim) logits have deviation 0.8, a range of 4   |
 ///   |            |      |             | from 100 tokens on: one lost token, tile or head shows           |
 ///
@@ -38,7 +54,7 @@ Distribution distributionFor(DataRole role, const std::vector<int64_t> &shape);
 /// Fills a float tensor, on all cores. Integers get mean rounded, deviation ignored.
 void fillRandom(Tensor &tensor, uint64_t seed, std::string_view name, Distribution distribution);
 
-/// Row p is cos(p w_i) | sin(p w_i), w_i = base^(-2 i / width).
-void fillRopeTable(Tensor &table, double base = 10000);
+/// Row p is cos(p w_i) | sin(p w_i), w_i the frequencies of `rope` (whose dim is the table's width).
+void fillRopeTable(Tensor &table, RopeTable rope = {});
 
 } // namespace cfc

@@ -10,6 +10,14 @@ using namespace mlir;
 static DataRole roleOfUse(Value argument, Operation *op) {
   if (auto norm = dyn_cast<attn::RmsNormOp>(op); norm && norm.getGain() == argument)
     return DataRole::Gain;
+  if (auto norm = dyn_cast<attn::LayerNormOp>(op)) {
+    if (norm.getGain() == argument)
+      return DataRole::Gain;
+    if (norm.getBias() == argument)
+      return DataRole::Bias;
+  }
+  if (isa<attn::AtOp>(op))
+    return DataRole::Slope;
   if (auto linear = dyn_cast<attn::LinearOp>(op)) {
     if (llvm::is_contained(linear.getWeights(), argument))
       return DataRole::Weight;
@@ -22,10 +30,18 @@ static DataRole roleOfUse(Value argument, Operation *op) {
     if (rope.getPos() == argument)
       return DataRole::Position;
   }
-  if (auto append = dyn_cast<attn::KvAppendOp>(op); append && append.getSlot() == argument)
-    return DataRole::Slot;
-  if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && attention.getPages() == argument)
-    return DataRole::BlockTable;
+  if (auto append = dyn_cast<attn::KvAppendOp>(op)) {
+    if (append.getSlot() == argument)
+      return DataRole::Slot;
+    if (append.getKScale() == argument || append.getVScale() == argument)
+      return DataRole::Scale;
+  }
+  if (auto attention = dyn_cast<attn::AttentionOp>(op)) {
+    if (attention.getPages() == argument)
+      return DataRole::BlockTable;
+    if (attention.getKScale() == argument || attention.getVScale() == argument)
+      return DataRole::Scale;
+  }
 
   if (auto norm = dyn_cast<kernel::RmsNormOp>(op); norm && norm.getGain() == argument)
     return DataRole::Gain;

@@ -213,13 +213,13 @@ std::optional<runtime::PackedLayout> SafetensorsFile::packedLayout(const std::st
 
 Tensor SafetensorsFile::get(const std::string &key) const {
   const Entry &entry = this->entry(key);
-  static const std::map<std::string, DType> types = {{"F16", DType::f16}, {"BF16", DType::bf16},
-                                                     {"F32", DType::f32}, {"F64", DType::f64},
-                                                     {"I32", DType::i32}, {"I64", DType::i64}};
+  static const std::map<std::string, DType> types = {
+      {"F16", DType::f16}, {"BF16", DType::bf16}, {"F32", DType::f32},         {"F64", DType::f64},
+      {"I32", DType::i32}, {"I64", DType::i64},   {"F8_E4M3", DType::f8E4M3FN}};
   auto type = types.find(entry.dtype);
   if (type == types.end())
     badInput(fmt::format("{}: tensor \"{}\"", name, key),
-             "has dtype {}; F16, BF16, F32, F64, I32 and I64 can be used", entry.dtype);
+             "has dtype {}; F16, BF16, F32, F64, I32, I64 and F8_E4M3 can be used", entry.dtype);
   Tensor tensor(type->second, entry.shape, file->data() + dataStart + entry.begin, file);
   tensor.packed = entry.packed;
   return tensor;

@@ -22,6 +22,8 @@ DType cfc::dtypeOf(cfc_dtype type) {
     return DType::i32;
   case CFC_I64:
     return DType::i64;
+  case CFC_F8E4M3FN:
+    return DType::f8E4M3FN;
   }
   internalError("unknown element type {} in a manifest", int(type));
 }

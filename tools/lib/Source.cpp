@@ -183,11 +183,11 @@ static void describePages(ModuleOp module, std::vector<InputSpec> &specs) {
 
 std::vector<InputSpec> cfc::inputSpecs(ModuleOp module, const runtime::GraphSpec &graph) {
   std::map<std::string, DataRole> roles = rolesOf(module);
-  std::map<std::string, double> bases; // of generated tables
+  std::map<std::string, RopeTable> generated;
   for (auto op : module.getOps<attn::GraphOp>())
     for (const TensorInfo &tensor : tensorsOf(op))
       if (tensor.role == "generated")
-        bases[tensor.name] = tensor.base;
+        generated[tensor.name] = tensor.rope;
   std::vector<InputSpec> specs;
   for (const runtime::TensorSpec &tensor : graph.tensors) {
     if (tensor.role == runtime::Role::Output)
@@ -203,8 +203,8 @@ std::vector<InputSpec> cfc::inputSpecs(ModuleOp module, const runtime::GraphSpec
     spec.page = tensor.page;
     spec.pages = tensor.pages;
     spec.bound = tensor.bound;
-    if (auto base = bases.find(tensor.name); base != bases.end())
-      spec.base = base->second;
+    if (auto table = generated.find(tensor.name); table != generated.end())
+      spec.rope = table->second;
     auto role = roles.find(tensor.name);
     if (tensor.kind == runtime::TensorKind::KvCache)
       spec.role = DataRole::Cache;

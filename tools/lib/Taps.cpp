@@ -1,5 +1,6 @@
 //===- Taps.cpp - Values of a graph that verify looks at ------------------===//
 #include "tools/lib/Taps.h"
+#include "dialects/attn/Reference.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/IRMapping.h"
 #include "tools/lib/Failure.h"
@@ -10,9 +11,7 @@
 using namespace cfc;
 using namespace mlir;
 
-static DType dtypeOf(Type type) {
-  return type.isF16() ? DType::f16 : type.isBF16() ? DType::bf16 : type.isF32() ? DType::f32 : DType::i32;
-}
+static DType dtypeOf(Type type) { return *parseDType(elementName(attn::elementKind(type))); }
 
 static Type elementType(Type type) {
   if (auto tensor = dyn_cast<RankedTensorType>(type))
@@ -23,6 +22,8 @@ static Type elementType(Type type) {
 }
 
 DType cfc::coarsestType(Value value) {
+  if (Type element = elementType(value.getType()); element && isa<Float8E4M3FNType>(element))
+    return DType::f8E4M3FN;
   SmallVector<Value> pending = {value};
   DenseSet<Value> seen;
   while (!pending.empty()) {
@@ -31,6 +32,11 @@ DType cfc::coarsestType(Value value) {
       continue;
     if (Type element = elementType(next.getType()); element && element.isBF16())
       return DType::bf16;
+    // The new token's K and V may be rounded to the other side of a tie.
+    if (auto attention = next.getDefiningOp<attn::AttentionOp>();
+        attention && attention.getAppend() &&
+        dtypeOf(elementType(attention.getCache().getType())) == DType::f8E4M3FN)
+      return DType::f8E4M3FN;
     if (Operation *op = next.getDefiningOp())
       pending.append(op->operand_begin(), op->operand_end());
   }

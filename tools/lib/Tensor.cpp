@@ -11,8 +11,8 @@ struct DTypeInfo {
   std::string_view name;
   size_t size;
 };
-constexpr std::array<DTypeInfo, 6> infos = {
-    {{"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}, {"i32", 4}, {"i64", 8}}};
+constexpr std::array<DTypeInfo, 7> infos = {
+    {{"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}, {"i32", 4}, {"i64", 8}, {"f8E4M3FN", 1}}};
 } // namespace
 
 size_t cfc::sizeOf(DType type) { return infos[size_t(type)].size; }
@@ -53,6 +53,8 @@ static ElementKind kindOf(DType type) {
     return ElementKind::I32;
   case DType::i64:
     return ElementKind::I64;
+  case DType::f8E4M3FN:
+    return ElementKind::F8E4M3FN;
   default:
     return ElementKind::F32;
   }

@@ -12,7 +12,7 @@
 namespace cfc {
 
 /// The element types that files, graphs and bundles share.
-enum class DType { f16, bf16, f32, f64, i32, i64 };
+enum class DType { f16, bf16, f32, f64, i32, i64, f8E4M3FN };
 
 size_t sizeOf(DType type);
 /// "f16", "bf16", … as the IR and the manifest spell them.

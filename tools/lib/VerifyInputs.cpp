@@ -166,6 +166,19 @@ static std::pair<int64_t, int64_t> placeOf(const InputSpec &cache, const TensorM
   return {int64_t(table.get(r * table.shape.at(1) + t / cache.page)), t % cache.page};
 }
 
+/// The first token of a cache that an attention may read, of a request with that many.
+static int64_t firstUsed(attn::GraphOp graph, const std::string &cache, int64_t tokens) {
+  int64_t first = tokens;
+  graph.getBody().walk([&](attn::AttentionOp op) {
+    attn::KvAppendOp append = op.getAppend();
+    if (attn::getValueName(append ? append.getCache() : op.getCache()) != cache)
+      return;
+    int64_t window = op.getWindow() ? std::min<int64_t>(*op.getWindow(), INT32_MAX) : INT32_MAX;
+    first = std::min(first, std::max<int64_t>(tokens + (append ? 1 : 0) - window, 0));
+  });
+  return first;
+}
+
 /// A copy, because the program appends to it. What lies behind the lengths must not be read: it is NaN.
 Tensor Verifier::poisonedCache(const InputSpec &spec, const std::string &name, const TensorMap &inputs,
                                const std::vector<int64_t> &used) const {
@@ -180,7 +193,8 @@ Tensor Verifier::poisonedCache(const InputSpec &spec, const std::string &name, c
   CacheLayout layout(spec, source);
   std::vector<bool> isUsed(size_t(layout.blocks * layout.tokens));
   for (size_t r = 0; r < used.size(); ++r)
-    for (int64_t t = 0; t < (spec.page ? used[r] : std::min(used[r], layout.tokens)); ++t) {
+    for (int64_t t = firstUsed(graph, spec.name, used[r]);
+         t < (spec.page ? used[r] : std::min(used[r], layout.tokens)); ++t) {
       auto [block, token] = placeOf(spec, inputs, int64_t(r), t);
       if (block >= 0 && block < layout.blocks) // else the user's table leads out of the pool
         isUsed[size_t(block * layout.tokens + token)] = true;

@@ -131,8 +131,14 @@ private:
     Value firstGroup;    ///< of the item's chunk of the head
     int64_t chunkGroups; ///< in it
     Value shareGroups;   ///< in a share; null where it is none
+    /// With a window: its first token, and the segment that has it. `segments` are those from there on.
+    Value firstToken = {}, firstSegment = {};
   };
   Tokens tokensOf(LoadCacheOp load, bool report);
+  /// What a bias adds to a score, to the base 2, of a head behind `firstHead` (null: 0) of an item's `heads`
+  /// and the position of the key; null where the region is empty.
+  std::function<Value(Value head, Value key)> biasOf(mlir::Region &region, LoadCacheOp load,
+                                                     const Tokens &tokens, Value firstHead, int64_t heads);
   /// Groups that each attending set takes.
   Value groupsOfSet(const Tokens &t, LoadCacheOp load);
   /// A request's tokens are as many as memory says, at most what the cache holds; none where it is idle. With
@@ -259,7 +265,10 @@ private:
   /// threads; the tree does not depend on the number of warps.
   Value foldThreads(ElementwiseKind kind, llvm::function_ref<Value(Value lane, int64_t i)> partial);
   void preloadGains(mlir::Block &body);
-  Value squaresInLoop(RmsNormOp op);
+  Value sumInLoop(RmsNormOp op, llvm::function_ref<Value(Value)> of);
+  Value withOffset(RmsNormOp op, Value gain);
+  Value normScale(RmsNormOp op, Value squares, int64_t n);
+  llvm::LogicalResult lowerPartNorm(RmsNormOp op);
   void forHeldChunks(int64_t n, llvm::function_ref<void(int64_t, int64_t, Value, Value)> body);
   Values loadChunk(mlir::Type element, Value from, Value exists);
   Values chunkElements(mlir::Type element, const Values &words);

@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
 #include "compiler/lower/kernel/MmaOperands.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/IRMapping.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -24,6 +26,21 @@ SoftmaxState cfc::kernel::mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxSt
   Value sx = b.exp2(b.fsub(x.m, safe)), sy = b.exp2(b.fsub(y.m, safe));
   auto mix = [&](Value u, Value v) { return b.fadd(b.fmul(u, sx), b.fmul(v, sy)); };
   return {m, mix(x.l, y.l), mix(x.o, y.o)};
+}
+
+/// A score to the base 2 from q k: scaled, and capped.
+static Value scoreOf(SimtBuilder &b, Value product, double scale, std::optional<double> softcap) {
+  if (!softcap)
+    return b.fmul(product, b.f32(scale * kLog2E));
+  // c tanh(s / c) = c - 2 c / (exp(2 s / c) + 1): no overflow hurts it.
+  double cap = *softcap * kLog2E;
+  Value power = b.exp2(b.fmul(product, b.f32(2 * kLog2E * scale / *softcap)));
+  return b.fsub(b.f32(cap), b.fdiv(b.f32(2 * cap), b.fadd(power, b.f32(1))));
+}
+
+/// An optional number of an operation.
+static std::optional<double> numberOf(std::optional<llvm::APFloat> number) {
+  return number ? std::optional(number->convertToDouble()) : std::nullopt;
 }
 
 namespace {
@@ -69,6 +86,9 @@ struct Attend {
   SimtBuilder &b;
   int64_t heads, tiles, dim, vDim; // heads: of a pass
   double scale;
+  std::optional<double> softcap;
+  /// What is added to a score, to the base 2, of a head of the pass and the token that is the key; or null.
+  std::function<Value(Value head, Value key)> bias;
   MmaOperands qk, pv;
   Value lane, tokenLane;                   // tokenLane: first token of this warp's 16
   SmallVector<SmallVector<Values>> q = {}; // by n-tile: B registers per 16 dims
@@ -145,13 +165,28 @@ struct Attend {
     return all;
   }
 
+  /// Whether a token of the segment is attended: of its first `tokens`, and not of the first `skipped` (null:
+  /// 0).
+  Value isAttended(Value token, Value tokens, Value skipped) {
+    Value exists = b.lt(token, tokens);
+    return skipped ? b.andI(exists, b.ge(token, skipped)) : exists;
+  }
+
   /// Masks, rescales the state of an n-tile with `columns` heads or more and gives the rounded probabilities
   /// as B registers of PV.
-  Values probabilities(Values s, Value tokens, int64_t columns, TileState &state) {
+  /// `begin` is the segment's first token.
+  Values probabilities(Values s, Value tokens, Value skipped, Value begin, int64_t tile, TileState &state) {
+    int64_t columns = heads - 8 * tile;
     Value token = b.add(tokenLane, b.div(lane, 4));
-    Value exists[2] = {b.lt(token, tokens), b.lt(b.add(token, 8), tokens)};
-    for (int i = 0; i < 4; ++i)
-      s[i] = b.select(exists[i / 2], b.fmul(s[i], b.f32(scale * kLog2E)), b.negInf());
+    Value exists[2] = {isAttended(token, tokens, skipped), isAttended(b.add(token, 8), tokens, skipped)};
+    for (int i = 0; i < 4; ++i) {
+      Value score = scoreOf(b, s[i], scale, softcap);
+      if (bias) {
+        Value head = b.add(b.mul(b.rem(lane, 4), 2), 8 * tile + i % 2);
+        score = b.fadd(score, bias(head, b.add(begin, b.add(token, i / 2 * 8))));
+      }
+      s[i] = b.select(exists[i / 2], score, b.negInf());
+    }
     Values p(4, b.f32(0));
     for (int j = 0; j < std::min<int64_t>(columns, 2); ++j) { // one head has no second column
       Value top = acrossTokens(b.fmax(s[j], s[2 + j]), [&](Value x, Value y) { return b.fmax(x, y); });
@@ -179,24 +214,27 @@ struct Attend {
     return regs;
   }
 
-  /// Keeps the 16-bit halves of tokens before `tokens`: rows past them hold anything, NaN too.
-  Value tokenMask(Value first, Value tokens) {
-    Value lo = b.select(b.lt(first, tokens), b.i32(0xffff), b.i32(0));
-    Value hi = b.select(b.lt(b.add(first, 1), tokens), b.i32(int32_t(0xffff0000)), b.i32(0));
+  /// Keeps the 16-bit halves of tokens that are attended: rows before and behind hold anything, NaN too.
+  Value tokenMask(Value first, Value tokens, Value skipped) {
+    Value lo = b.select(isAttended(first, tokens, skipped), b.i32(0xffff), b.i32(0));
+    Value hi = b.select(isAttended(b.add(first, 1), tokens, skipped), b.i32(int32_t(0xffff0000)), b.i32(0));
     return b.orI(lo, hi);
   }
 
   /// `p`: probabilities of each n-tile.
-  void accumulate(Value slot, ArrayRef<Values> p, Value tokens, LaneState &state) {
+  void accumulate(Value slot, ArrayRef<Values> p, Value tokens, Value skipped, LaneState &state) {
     Value token = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
     Values rows = rowAddresses(slot, token, b.rem(b.div(lane, 8), 2), blocks(vDim));
     Value first = b.add(tokenLane, b.mul(b.rem(lane, 4), 2));
     SmallVector<Values> values;
     for (Value row : rows)
       values.push_back(pv.weights(row, /*half=*/false, /*trans=*/true));
-    // Only the last segment lacks tokens.
+    // Only the last segment lacks tokens, and the first one of a window.
+    Value lacks = b.lt(tokens, kSegment);
+    if (skipped)
+      lacks = b.orI(lacks, b.lt(b.i32(0), skipped));
     auto masked = [&]() -> Values {
-      Value masks[2] = {tokenMask(first, tokens), tokenMask(b.add(first, 8), tokens)};
+      Value masks[2] = {tokenMask(first, tokens, skipped), tokenMask(b.add(first, 8), tokens, skipped)};
       Values flat;
       for (const Values &a : values)
         for (int r = 0; r < 4; ++r)
@@ -210,7 +248,7 @@ struct Attend {
       return flat;
     };
     SmallVector<Type> types(values.size() * 4, b.getI32Type());
-    Values flat = b.ifElse(types, b.lt(tokens, kSegment), masked, whole);
+    Values flat = b.ifElse(types, lacks, masked, whole);
     for (auto [tile, weights] : llvm::zip_equal(state.tiles, p))
       for (int64_t i = 0; i < blocks(vDim); ++i)
         tile.o[i] = pv.multiply(Values(ArrayRef(flat).slice(4 * i, 4)), weights, tile.o[i]);
@@ -257,6 +295,63 @@ void cfc::kernel::storeState(SimtBuilder &b, SoftmaxState s, Value base, Value h
   });
 }
 
+/// A scalar operation of a bias, on i32 where the region has indices.
+static void inlineScalar(SimtBuilder &b, Operation &op, IRMapping &mapping) {
+  if (auto cast = dyn_cast<arith::IndexCastOp>(op)) {
+    Value value = mapping.lookup(cast.getIn());
+    Type to = cast.getType().isIndex() ? b.getI32Type() : cast.getType();
+    unsigned from = value.getType().getIntOrFloatBitWidth(), width = to.getIntOrFloatBitWidth();
+    if (from < width)
+      value = b.create<arith::ExtSIOp>(to, value);
+    else if (from > width)
+      value = b.create<arith::TruncIOp>(to, value);
+    mapping.map(cast.getResult(), value);
+    return;
+  }
+  auto constant = dyn_cast<arith::ConstantOp>(op);
+  if (constant && constant.getType().isIndex()) {
+    mapping.map(constant.getResult(), b.i32(cast<IntegerAttr>(constant.getValue()).getInt()));
+    return;
+  }
+  if (auto power = dyn_cast<math::Exp2Op>(op)) {
+    mapping.map(power.getResult(), b.exp2(mapping.lookup(power.getOperand())));
+    return;
+  }
+  Operation *copy = b.clone(op, mapping);
+  for (Value result : copy->getResults())
+    if (result.getType().isIndex())
+      result.setType(b.getI32Type());
+}
+
+std::function<Value(Value, Value)> KernelLowering::biasOf(Region &region, LoadCacheOp load,
+                                                          const Tokens &tokens, Value firstHead,
+                                                          int64_t heads) {
+  if (region.empty())
+    return nullptr;
+  CacheType cache = caches.find(load.getCache())->second.type;
+  Value base = b.mul(requestAndHead(load.getItem(), cache).second, heads);
+  // The newest token's position is the query's.
+  Value query = load.getSlot() ? tokens.length : b.add(tokens.length, -1);
+  return [=, this, &region](Value head, Value key) {
+    // Columns without a head take the last one's.
+    head = b.min(firstHead ? b.add(firstHead, head) : head, b.i32(heads - 1));
+    IRMapping mapping;
+    mapping.map(region.getArguments(), ValueRange{b.add(base, head), query, key});
+    for (Operation &op : region.front().without_terminator()) {
+      auto at = dyn_cast<AtOp>(op);
+      if (!at) {
+        inlineScalar(b, op, mapping);
+        continue;
+      }
+      Type element = at.getResult().getType();
+      Value offset = b.mul(mapping.lookup(at.getIndex()), element.getIntOrFloatBitWidth() / 8);
+      mapping.map(at.getResult(), b.load(element, b.offset(memory.lookup(at.getMemory()), offset)));
+    }
+    Value made = mapping.lookup(cast<YieldValueOp>(region.front().getTerminator()).getValue());
+    return b.fmul(made, b.f32(kLog2E));
+  };
+}
+
 LogicalResult KernelLowering::lowerAttend(AttendOp op) {
   const AttendColumns &columns = layout.attend(op).columns;
   Tokens tokens = tokensOf(op.getKv().getDefiningOp<LoadCacheOp>(), /*report=*/true);
@@ -289,6 +384,8 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
            kv.getDim(),
            kv.getVDim(),
            op.getScale().convertToDouble(),
+           numberOf(op.getSoftcap()),
+           biasOf(op.getBias(), load, tokens, firstHead, all),
            MmaOperands(b, kv.getElementType(), qType.getElementType()),
            MmaOperands(b, kv.getElementType(), kv.getElementType()),
            lane,
@@ -317,15 +414,16 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
       Ring r{args[0], args[1], ring.first};
       LaneState inner = state;
       inner.assign(args.drop_front(2));
-      Value left = b.sub(tokens.length, b.shl(b.add(first, j), 6));
+      Value begin = b.shl(b.add(first, j), 6), left = b.sub(tokens.length, begin);
+      Value skipped = tokens.firstToken ? b.sub(tokens.firstToken, begin) : Value();
       waitFull(r);
       SmallVector<Values> s = a.scores(slotAddress(r)), p;
       releaseSlot(r, s[0][0]);
       r = advance(r);
       for (auto [t, tile] : llvm::enumerate(inner.tiles))
-        p.push_back(a.probabilities(s[t], left, heads - 8 * t, tile));
+        p.push_back(a.probabilities(s[t], left, skipped, begin, t, tile));
       waitFull(r);
-      a.accumulate(slotAddress(r), p, left, inner);
+      a.accumulate(slotAddress(r), p, left, skipped, inner);
       Values made; // of one n-tile: all take the same values
       for (const Values &o : inner.tiles[0].o)
         made.push_back(o[0]);
@@ -473,8 +571,8 @@ void KernelLowering::mergeLevels(AttendOp op, Value stack) {
   });
 }
 
-/// The cache over whose tokens a softmax state was taken; null if it is not made here.
-static Value cacheOf(Value state) {
+/// What streams the tokens over which a softmax state was taken; null if it is not made here.
+static LoadCacheOp loadOf(Value state) {
   while (true) {
     auto argument = dyn_cast<BlockArgument>(state); // what a finish has merged
     auto finish = argument ? dyn_cast<FinishOp>(argument.getOwner()->getParentOp()) : FinishOp();
@@ -484,7 +582,12 @@ static Value cacheOf(Value state) {
     state = finish ? finish.getTile() : exchange.getTile();
   }
   auto attend = state.getDefiningOp<AttendOp>();
-  auto load = attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
+  return attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
+}
+
+/// The cache of a softmax state, likewise.
+static Value cacheOf(Value state) {
+  LoadCacheOp load = loadOf(state);
   return load ? Value(load.getCache()) : Value();
 }
 
@@ -500,6 +603,14 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   int64_t dim = op.getK().getType().getNumElements();
   Value scratch = b.offset(shared, layout.scratch);
   Value idle = isIdle(op.getSlot(), item(op.getItem()), cacheOf(op.getState()));
+  std::function<Value(Value, Value)> bias;
+  Value newest;
+  if (!op.getBias().empty()) {
+    LoadCacheOp load = loadOf(op.getState());
+    Tokens tokens = tokensOf(load, /*report=*/false);
+    newest = tokens.length;
+    bias = biasOf(op.getBias(), load, tokens, Value(), heads);
+  }
   sync(); // the last reader of the scratch
   // One warp a head: its score in base 2.
   b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {
@@ -510,7 +621,9 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
     for (int64_t x = 16; x; x /= 2)
       dot = b.fadd(
           dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
-    Value score = b.fmul(dot, b.f32(op.getScale().convertToDouble() * kLog2E));
+    Value score = scoreOf(b, dot, op.getScale().convertToDouble(), numberOf(op.getSoftcap()));
+    if (bias)
+      score = b.fadd(score, bias(head, newest));
     b.ifThen(b.eq(lane, 0), [&] { b.store(score, b.offset(scratch, b.mul(head, 4))); });
     return {};
   });
@@ -548,14 +661,28 @@ LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
   TileType type = op.getState().getType();
   int64_t dim = type.getShape()[1] - 2, heads = localElements(func, type) / (dim + 2);
   Value from = bufferOf(op.getState());
+  // Nothing to attend has no sink either.
+  auto withSink = [&](SoftmaxState s, Value head) {
+    if (!op.getSinks())
+      return s;
+    auto sinks = cast<MemRefType>(op.getSinks().getType());
+    Value at = b.add(b.mul(b.rem(item(op.getItem()), sinks.getNumElements() / heads), heads), head);
+    Value bytes = b.mul(at, sinks.getElementTypeBitWidth() / 8);
+    Value sink = b.load(sinks.getElementType(), b.offset(memory.lookup(op.getSinks()), bytes));
+    SoftmaxState one{b.fmul(b.toF32(sink), b.f32(kLog2E)), b.f32(1), b.f32(0)};
+    SoftmaxState all = mergeSoftmax(b, s, one);
+    Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
+    return SoftmaxState{b.select(empty, s.m, all.m), b.select(empty, s.l, all.l), all.o};
+  };
   forEach(heads * dim, [&](Value i) {
-    SoftmaxState s = loadState(b, from, b.div(i, dim), b.rem(i, dim), dim);
+    Value head = b.div(i, dim);
+    SoftmaxState s = withSink(loadState(b, from, head, b.rem(i, dim), dim), head);
     Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
     Value l = b.select(empty, b.f32(1), s.l);
     storeElement(op.getResult(), i, b.select(empty, b.f32(0), b.fdiv(s.o, l)));
   });
   forEach(heads, [&](Value head) {
-    SoftmaxState s = loadState(b, from, head, b.i32(0), dim);
+    SoftmaxState s = withSink(loadState(b, from, head, b.i32(0), dim), head);
     Value log = b.create<simt::Log2Op>(s.l);
     storeElement(op.getLse(), head, b.fmul(b.fadd(s.m, log), b.f32(kLn2)));
   });

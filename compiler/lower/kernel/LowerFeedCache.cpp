@@ -32,13 +32,23 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
   else
     length = lengthOf({load.getCache(), load.getLength(), load.getSlot(), load.getBound()}, request,
                       report ? b.eq(tid, 0) : Value());
-  Value segments = b.shr(b.add(length, kSegment - 1), 6), perGroup = b.shr(b.add(segments, kGroups - 1), 4);
+  Value segments = b.shr(b.add(length, kSegment - 1), 6), firstToken, firstSegment;
+  if (int64_t window = load.getWindow()) {
+    // The new token is one of them.
+    int64_t cached =
+        std::min<int64_t>(window - (load.getSlot() ? 1 : 0), std::numeric_limits<int32_t>::max());
+    firstToken = b.max(b.sub(length, b.i32(cached)), b.i32(0));
+    firstSegment = b.shr(firstToken, 6);
+    segments = b.sub(segments, firstSegment);
+  }
+  Value perGroup = b.shr(b.add(segments, kGroups - 1), 4);
   if (load.isShare()) {
     auto [from, to] = shares.find(load.getChunk())->second;
-    return {length, perGroup, segments, from, kGroups, b.sub(to, from)};
+    return {length, perGroup, segments, from, kGroups, b.sub(to, from), firstToken, firstSegment};
   }
   int64_t chunkGroups = kGroups / load.numChunks();
-  return {length, perGroup, segments, b.mul(item(load.getChunk()), chunkGroups), chunkGroups, Value()};
+  return {length,      perGroup, segments,   b.mul(item(load.getChunk()), chunkGroups),
+          chunkGroups, Value(),  firstToken, firstSegment};
 }
 
 Value KernelLowering::groupsOfSet(const Tokens &t, LoadCacheOp load) {
@@ -53,7 +63,10 @@ std::pair<Value, Value> KernelLowering::segmentsOfGroup(const Tokens &t, KvStrea
     group = b.add(group, b.mul(coordinate(s.getAxis().getValue()), extent));
   }
   Value first = b.min(b.mul(group, t.segmentsPerGroup), t.segments);
-  return {first, b.min(b.add(first, t.segmentsPerGroup), t.segments)};
+  Value last = b.min(b.add(first, t.segmentsPerGroup), t.segments);
+  if (t.firstSegment)
+    return {b.add(t.firstSegment, first), b.add(t.firstSegment, last)};
+  return {first, last};
 }
 
 /// Where a page lies: its number in the pool. One outside sets the status, and the nearest counts.

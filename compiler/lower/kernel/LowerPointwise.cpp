@@ -134,7 +134,7 @@ void KernelLowering::preloadGains(Block &body) {
     }
     int64_t n = op.getX().getType().getNumElements();
     // Chunks are 16 bytes or more; a view may begin anywhere in its tile.
-    if (!heldInRegisters(n, threads) || layout.tile(op.getX()) % 16)
+    if (!heldInRegisters(n, threads) || layout.tile(op.getX()) % 16 || op.getWidth() || op.getCentered())
       continue;
     Type element = cast<MemRefType>(op.getGain().getType()).getElementType();
     Value base = memory.lookup(op.getGain());
@@ -145,31 +145,73 @@ void KernelLowering::preloadGains(Block &body) {
   }
 }
 
-/// Sum of squares of x, in the order of virtual lanes, by loops.
-Value KernelLowering::squaresInLoop(RmsNormOp op) {
+/// Sum of `of` each element of x, in the order of virtual lanes, by loops.
+Value KernelLowering::sumInLoop(RmsNormOp op, function_ref<Value(Value)> of) {
   int64_t n = op.getX().getType().getNumElements(), chunk = n % kChunk ? 1 : kChunk;
   return foldThreads(ElementwiseKind::Add, [&](Value v, int64_t) {
     return b.loop(v, b.i32(n / chunk), b.i32(kVirtualLanes), b.f32(0),
                   [&](Value c, ValueRange sum) -> Values {
                     Value total = sum[0];
-                    for (int64_t e = 0; e < chunk; ++e) {
-                      Value x = loadElement(op.getX(), b.add(b.mul(c, chunk), e));
-                      total = b.fadd(total, b.fmul(x, x));
-                    }
+                    for (int64_t e = 0; e < chunk; ++e)
+                      total = b.fadd(total, of(loadElement(op.getX(), b.add(b.mul(c, chunk), e))));
                     return {total};
                   })[0];
   });
 }
 
+/// What a norm multiplies with for an element of its gain.
+Value KernelLowering::withOffset(RmsNormOp op, Value gain) {
+  return op.getOffset() ? b.fadd(gain, b.f32(op.getOffset()->convertToDouble())) : gain;
+}
+
+Value KernelLowering::normScale(RmsNormOp op, Value squares, int64_t n) {
+  Value mean = b.fdiv(squares, b.f32(n));
+  return b.create<simt::RsqrtOp>(b.fadd(mean, b.f32(op.getEps().convertToDouble()))).getResult();
+}
+
+/// Parts of a row by themselves: a warp each, so that the order of a sum does not depend on the plan.
+LogicalResult KernelLowering::lowerPartNorm(RmsNormOp op) {
+  int64_t width = op.getWidth(), parts = op.getX().getType().getNumElements() / width;
+  Type gainType = cast<MemRefType>(op.getGain().getType()).getElementType();
+  Value gain = memory.lookup(op.getGain());
+  b.loop(warp, b.i32(parts), b.i32(warps), {}, [&](Value part, ValueRange) -> Values {
+    Value first = b.mul(part, width);
+    Value squares = b.loop(lane, b.i32(width), b.i32(32), b.f32(0), [&](Value i, ValueRange sum) -> Values {
+      Value x = loadElement(op.getX(), b.add(first, i));
+      return {b.fadd(sum[0], b.fmul(x, x))};
+    })[0];
+    for (int64_t x = 16; x; x /= 2)
+      squares = b.fadd(
+          squares,
+          b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, squares, b.i32(x)).getResult());
+    Value scale = normScale(op, squares, width);
+    b.loop(lane, b.i32(width), b.i32(32), {}, [&](Value i, ValueRange) -> Values {
+      Value at = b.offset(gain, b.mul(i, gainType.getIntOrFloatBitWidth() / 8)), element = b.add(first, i);
+      Value g = withOffset(op, b.toF32(b.load(gainType, at)));
+      storeElement(op.getResult(), element, b.fmul(b.fmul(loadElement(op.getX(), element), scale), g));
+      return {};
+    });
+    return {};
+  });
+  sync();
+  return success();
+}
+
 LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
+  if (op.getWidth())
+    return lowerPartNorm(op);
   int64_t n = op.getX().getType().getNumElements();
-  auto scaleOf = [&](Value squares) {
-    Value mean = b.fdiv(squares, b.f32(n));
-    return b.create<simt::RsqrtOp>(b.fadd(mean, b.f32(op.getEps().convertToDouble()))).getResult();
-  };
   auto gainType = cast<MemRefType>(op.getGain().getType());
   if (!gains.contains(op)) {
-    Value scale = scaleOf(squaresInLoop(op)), gain = memory.lookup(op.getGain());
+    Value mean, gain = memory.lookup(op.getGain());
+    if (op.getCentered())
+      mean = b.fdiv(sumInLoop(op, [](Value x) { return x; }), b.f32(n));
+    auto centered = [&](Value x) { return mean ? b.fsub(x, mean) : x; };
+    Value squares = sumInLoop(op, [&](Value x) {
+      Value from = centered(x);
+      return b.fmul(from, from);
+    });
+    Value scale = normScale(op, squares, n);
     forEachBatched(
         n, 16,
         [&](Value i) {
@@ -177,7 +219,8 @@ LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
           return b.load(gainType.getElementType(), at);
         },
         [&](Value i, Value g) {
-          storeElement(op.getResult(), i, b.fmul(b.fmul(loadElement(op.getX(), i), scale), b.toF32(g)));
+          Value x = centered(loadElement(op.getX(), i));
+          storeElement(op.getResult(), i, b.fmul(b.fmul(x, scale), withOffset(op, b.toF32(g))));
         });
     sync();
     return success();
@@ -197,12 +240,13 @@ LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
     for (Value v : x.back())
       squares[i] = b.fadd(squares[i], b.fmul(v, v));
   });
-  Value scale = scaleOf(foldThreads(ElementwiseKind::Add, [&](Value, int64_t i) { return squares[i]; }));
+  Value all = foldThreads(ElementwiseKind::Add, [&](Value, int64_t i) { return squares[i]; });
+  Value scale = normScale(op, all, n);
   int64_t at = 0;
   forHeldChunks(n, [&](int64_t, int64_t, Value chunk, Value exists) {
     Values gain = chunkElements(gainType.getElementType(), gains[op][at]), result;
     for (auto [v, g] : llvm::zip(x[at++], gain))
-      result.push_back(b.fmul(b.fmul(v, scale), g));
+      result.push_back(b.fmul(b.fmul(v, scale), withOffset(op, g)));
     Value to = b.offset(bufferOf(op.getResult()), b.mul(chunk, kChunk * rounded.getIntOrFloatBitWidth() / 8));
     if (exists)
       b.ifThen(exists, [&] { storeChunk(rounded, result, to); });
@@ -268,8 +312,9 @@ LogicalResult KernelLowering::lowerRope(RopeOp op) {
   bool preloaded = known != rotations.end();
   Value row = preloaded ? Value() : rotationRow(op, positionOf(op), b.eq(tid, 0));
   bool halves = op.getStyle() == RopeStyle::HalfSplit;
-  forEach(n / 2, [&](Value i) {
-    Value head = b.mul(b.div(i, half), 2 * half), pair = b.rem(i, half);
+  int64_t size = op.getHeadSize(), rest = size - 2 * half, heads = n / size;
+  forEach(heads * half, [&](Value i) {
+    Value head = b.mul(b.div(i, half), size), pair = b.rem(i, half);
     Value first = b.add(head, halves ? pair : b.mul(pair, 2));
     Value second = b.add(first, halves ? half : 1);
     auto [c, s] = preloaded ? known->second : loadRotation(op, row, pair);
@@ -277,6 +322,11 @@ LogicalResult KernelLowering::lowerRope(RopeOp op) {
     storeElement(op.getResult(), first, b.fsub(b.fmul(x, c), b.fmul(y, s)));
     storeElement(op.getResult(), second, b.fadd(b.fmul(y, c), b.fmul(x, s)));
   });
+  if (rest)
+    forEach(heads * rest, [&](Value i) {
+      Value at = b.add(b.mul(b.div(i, rest), size), b.add(b.rem(i, rest), 2 * half));
+      storeElement(op.getResult(), at, loadElement(op.getX(), at));
+    });
   sync();
   return success();
 }

@@ -225,7 +225,7 @@ LogicalResult KernelLowering::lowerScaledNorm(RmsNormOp op) {
     auto [row, column] = rowAndColumn(i);
     Value scale = loadElement(op.getScale(), row);
     if (!inChunks) {
-      Value v = b.fmul(b.fmul(loaded[0], scale), loaded[1]);
+      Value v = b.fmul(b.fmul(loaded[0], scale), withOffset(op, loaded[1]));
       b.store(b.fromF32(v, rounded), at(y, row, column));
       return;
     }
@@ -233,7 +233,7 @@ LogicalResult KernelLowering::lowerScaledNorm(RmsNormOp op) {
     Values v = chunkElements(x.element, Values(ArrayRef(loaded).take_front(words)));
     Values g = chunkElements(gainType, Values(ArrayRef(loaded).drop_front(words)));
     for (auto [e, ofGain] : llvm::zip_equal(v, g))
-      e = b.fmul(b.fmul(e, scale), ofGain);
+      e = b.fmul(b.fmul(e, scale), withOffset(op, ofGain));
     storeChunk(rounded, v, at(y, row, column));
   };
   if (auto chunks = held.find(op); chunks != held.end()) {
@@ -382,7 +382,8 @@ LogicalResult KernelLowering::lowerWriteColumns(WriteOp op) {
 /// Neighbouring threads have neighbouring tokens, each with a position of its own.
 LogicalResult KernelLowering::lowerTokenRope(RopeOp op) {
   TileType type = op.getX().getType();
-  int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2, tokens = type.getShape()[1];
+  int64_t half = op.getRotated() / 2, tokens = type.getShape()[1], size = op.getHeadSize();
+  int64_t rest = size - 2 * half, heads = type.getShape()[0] / size;
   bool halves = op.getStyle() == RopeStyle::HalfSplit;
   Value positions = memory.lookup(op.getPosition());
   auto split = [&](Value i) { return std::pair(b.div(i, tokens), b.rem(i, tokens)); };
@@ -395,7 +396,7 @@ LogicalResult KernelLowering::lowerTokenRope(RopeOp op) {
   };
   auto rotate = [&](Value i, Values rotation) {
     auto [ofHeads, token] = split(i);
-    Value head = b.mul(b.div(ofHeads, half), 2 * half), pair = b.rem(ofHeads, half);
+    Value head = b.mul(b.div(ofHeads, half), size), pair = b.rem(ofHeads, half);
     Value first = b.add(head, halves ? pair : b.mul(pair, 2));
     Value second = b.add(first, halves ? half : 1);
     Value from = b.add(b.mul(first, tokens), token), to = b.add(b.mul(second, tokens), token);
@@ -403,7 +404,14 @@ LogicalResult KernelLowering::lowerTokenRope(RopeOp op) {
     storeElement(op.getResult(), from, b.fsub(b.fmul(x, c), b.fmul(y, s)));
     storeElement(op.getResult(), to, b.fadd(b.fmul(y, c), b.fmul(x, s)));
   };
-  forEachAhead(tid, threads, type.getNumElements() / 2, 4, load, rotate);
+  forEachAhead(tid, threads, heads * half * tokens, 4, load, rotate);
+  if (rest)
+    forEach(heads * rest * tokens, [&](Value i) {
+      auto [ofHeads, token] = split(i);
+      Value row = b.add(b.mul(b.div(ofHeads, rest), size), b.add(b.rem(ofHeads, rest), 2 * half));
+      Value at = b.add(b.mul(row, tokens), token);
+      storeElement(op.getResult(), at, loadElement(op.getX(), at));
+    });
   sync();
   return success();
 }

@@ -75,7 +75,14 @@ typedef enum cfc_status {
 #define CFC_EXIT_CODE(status) ((int)(status) >> 4)
 
 /* Element types. */
-typedef enum cfc_dtype { CFC_F16 = 1, CFC_BF16 = 2, CFC_F32 = 3, CFC_I32 = 4, CFC_I64 = 5 } cfc_dtype;
+typedef enum cfc_dtype {
+  CFC_F16 = 1,
+  CFC_BF16 = 2,
+  CFC_F32 = 3,
+  CFC_I32 = 4,
+  CFC_I64 = 5,
+  CFC_F8E4M3FN = 6 /* 8 bits: 4 of exponent, 3 of mantissa, no infinities. Since 1002 */
+} cfc_dtype;
 
 /* How a weight lies in memory. Every other tensor is native. */
 typedef enum cfc_layout {
