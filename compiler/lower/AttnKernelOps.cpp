@@ -114,17 +114,18 @@ void KernelWriter::writeNorm(attn::RmsNormOp op) {
                         x, memory(op.getGain()), /*scale=*/Value(), op.getEps(), op.getOffsetAttr()));
 }
 
-/// A layer norm of one token: the bias is added apart.
+/// A layer norm of a token: the bias is added apart.
 void KernelWriter::writeLayerNorm(attn::LayerNormOp op) {
-  Want want{Full};
+  Want want{shape.hasTokenItems() ? Slice : Full};
   Location loc = op.getLoc();
   Value x = get(op.getX(), want);
   Type made = op.getBias() ? Type(Float32Type::get(context)) : elementOf(op.getResult());
-  Value normed = RmsNormOp::create(prologue, loc, tileOf(op.getResult(), want, made), x, memory(op.getGain()),
+  OpBuilder &builder = builderOf(want);
+  Value normed = RmsNormOp::create(builder, loc, tileOf(op.getResult(), want, made), x, memory(op.getGain()),
                                    /*scale=*/Value(), op.getEps(), FloatAttr(), 0, /*centered=*/true);
   if (op.getBias())
-    normed = ElementwiseOp::create(prologue, loc, tileOf(op.getResult(), want, elementOf(op.getResult())),
-                                   ElementwiseKind::Add, normed, read(op.getBias(), want));
+    normed = ElementwiseOp::create(builder, loc, tileOf(op.getResult(), want, elementOf(op.getResult())),
+                                   ElementwiseKind::Add, normed, get(op.getBias(), {Full}));
   put(op.getResult(), want, normed);
 }
 

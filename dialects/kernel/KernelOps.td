@@ -306,7 +306,7 @@ def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
 def Kernel_RmsNormOp : Kernel_Op<"rms_norm", [MemoryEffects<[MemRead]>]> {
   let summary = "x * rsqrt(mean(x^2) + eps) * (offset + gain), rounded to the result's type; with `scale`, a kernel.rms_scale's result, of each row of x [tokens, n]";
   let description = [{
-    `width`, where it is not 0: each so many elements by themselves, with one gain of as many. `centered`: x without its
+    `width`, where it is not 0: each so many elements of a tile [n] or [n, tokens] by themselves, with one gain of as many. `centered`: x without its
     mean, which is a layer norm.
   }];
   let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$gain, Optional<Kernel_Tile>:$scale, F64Attr:$eps,

@@ -56,7 +56,9 @@ LogicalResult RmsNormOp::verify() {
     return checkScaledRows(*this);
   }
   int64_t width = getWidth();
-  if (width < 0 || (width && getX().getType().getNumElements() % width) || (width && getCentered()))
+  ArrayRef<int64_t> shape = getX().getType().getShape();
+  int64_t row = shape.size() == 2 ? shape[0] : getX().getType().getNumElements(); // of [n, tokens]
+  if (width < 0 || (width && row % width) || (width && getCentered()))
     return emitOpError("norms parts of ") << width << " elements of " << getX().getType()
                                           << ": whole parts that are not centered are possible";
   if (getX().getType().getNumElements() != getResult().getType().getNumElements())

@@ -139,6 +139,52 @@ attn.graph @sum(%x: tensor<{0}x256xf16>, %o: tensor<{0}x256xf16>, %gain: tensor<
       tokens, DType::f16, 6);
 }
 
+TEST_CASE("rows: norms of heads, offsets of gains, layer norms and rotations of parts of heads", "[rows]") {
+  int64_t tokens = GENERATE(1, 3, 16);
+  check(
+      [&](int64_t n) {
+        return fmt::format(R"(
+attn.graph @variants(%x: tensor<{0}x256xf16>, %gain: tensor<256xf32>, %bias: tensor<256xf16>, %g: tensor<32xf32>,
+    %w_q: tensor<96x256xf16>, %w_k: tensor<32x256xf16>, %w: tensor<64x256xf16>, %table: tensor<32x16xf32>, %pos: tensor<{0}xi32>)
+    -> (tensor<{0}x96xf16>, tensor<{0}x32xf16>, tensor<{0}x64xf16>) {{
+  %n = attn.layer_norm %x, %gain, %bias {{eps = 1.0e-5}}
+  %q, %k = attn.linear %n, [%w_q, %w_k]
+  %qn = attn.rms_norm %q, %g {{eps = 1.0e-6, offset = 1.0}}
+  %qr, %kr = attn.rope %qn, %k, %table at %pos {{style = half_split, head_dim = 32}}
+  %m = attn.rms_norm %x, %gain {{eps = 1.0e-5, offset = 1.0}}
+  %y = attn.linear %m, [%w]
+  attn.return %qr, %kr, %y
+}})",
+                           n);
+      },
+      tokens, DType::f16, 4);
+}
+
+TEST_CASE("rows: norms of heads before an attention", "[rows]") {
+  bool parts = GENERATE(false, true); // of heads are rotated
+  check(
+      [&](int64_t n) {
+        return fmt::format(R"(
+attn.graph @block(%x: tensor<{0}x128xf16>, %gain: tensor<128xf32>, %g_q: tensor<32xf16>, %g_k: tensor<32xf16>,
+    %w_q: tensor<256x128xf16>, %w_k: tensor<64x128xf16>, %w_v: tensor<64x128xf16>, %w_o: tensor<128x256xf16>,
+    %table: tensor<64x{1}xf32>, %pos: tensor<{0}xi32>, %slot: tensor<{0}xi64>, %cache: !attn.kv_cache<heads = 2, dim = 32, f16>,
+    %len: !attn.lengths<{0}, capacity = 64>) -> tensor<{0}x128xf16> {{
+  %n = attn.rms_norm %x, %gain {{eps = 1.0e-5, offset = 1.0}}
+  %q, %k, %v = attn.linear %n, [%w_q, %w_k, %w_v]
+  %qn = attn.rms_norm %q, %g_q {{eps = 1.0e-6}}
+  %kn = attn.rms_norm %k, %g_k {{eps = 1.0e-6}}
+  %qr, %kr = attn.rope %qn, %kn, %table at %pos {{style = half_split{2}}}
+  %c = attn.kv_append %cache, %kr, %v at %slot
+  %o = attn.attention %qr, %c, %len {{scale = 0.18}}
+  %y = attn.linear %o, [%w_o]
+  %z = attn.add %x, %y
+  attn.return %z
+}})",
+                           n, parts ? 16 : 32, parts ? ", head_dim = 32" : "");
+      },
+      1, DType::f16, 6);
+}
+
 // 180 blocks of columns are no 16 slots of as many: columns cannot be split, and no CTA holds 64 tokens.
 TEST_CASE("rows: tokens go in groups where all do not fit", "[rows]") {
   std::string text = R"(

@@ -247,6 +247,61 @@ kernel.func @rope(%x: memref<{3}x{0}xf16>, %table: memref<7x{1}xf32>, %pos: memr
   REQUIRE(run.status() == 4);
 }
 
+TEST_CASE("heads of several tokens are normed and rotated in part as one token's are", "[tokens]") {
+  int dim = GENERATE(24, 64, 100, 264), tokens = GENERATE(2, 9), heads = 3, n = heads * dim;
+  bool halves = GENERATE(false, true);
+  CAPTURE(dim, tokens, halves);
+  const char *style = halves ? "half_split" : "interleaved";
+  auto kernel = [&](const std::string &tile, const std::string &memory, int positions, const char *columns) {
+    return fmt::format(R"(
+kernel.func @heads(%x: memref<{1}xf16>, %gain: memref<{2}xf32>, %table: memref<7x16xf32>, %pos: memref<{3}xi32>, %y: memref<{1}xf32>)
+    axes(warp = 8 @warp) plan() {{
+  %t = kernel.read %x {4} : memref<{1}xf16> -> !kernel.tile<{0}xf16>
+  %n = kernel.rms_norm %t, %gain eps 1.0e-5 {{width = {2}, offset = 1.0}} : !kernel.tile<{0}xf16>, memref<{2}xf32> -> !kernel.tile<{0}xf16>
+  %r = kernel.rope {5} %n, %table position %pos {{head = {2}}} : !kernel.tile<{0}xf16>, memref<7x16xf32>, memref<{3}xi32> -> !kernel.tile<{0}xf32>
+  kernel.write %r, %y {4} : !kernel.tile<{0}xf32>, memref<{1}xf32>
+  kernel.return
+}})",
+                       tile, memory, dim, positions, columns, style);
+  };
+  KernelRun one(kernel(std::to_string(n), std::to_string(n), 1, "")),
+      run(kernel(fmt::format("{}x{}", n, tokens), fmt::format("{}x{}", tokens, n), tokens, "columns"));
+  auto x = randomValues(tokens * n, 1, 1, ElementKind::F16), gain = randomValues(dim, 1, 2, ElementKind::F32),
+       table = randomValues(7 * 16, 1, 3, ElementKind::F32);
+  std::vector<double> positions;
+  for (int t = 0; t < tokens; ++t)
+    positions.push_back(t * 3 % 7);
+  for (KernelRun *each : {&one, &run}) {
+    each->set("gain", gain);
+    each->set("table", table);
+  }
+  run.set("x", x);
+  run.set("pos", positions);
+  auto y = launched(run, 1);
+  for (int t = 0; t < tokens; ++t) {
+    auto row = rowOf(x, t, tokens);
+    one.set("x", row);
+    one.set("pos", {positions[t]});
+    REQUIRE(bytesOf(y, t, tokens) == launched(one, t));
+    std::vector<double> want(n);
+    for (int h = 0; h < heads; ++h) {
+      double squares = 0;
+      for (int d = 0; d < dim; ++d)
+        squares += row[h * dim + d] * row[h * dim + d];
+      for (int d = 0; d < dim; ++d)
+        want[h * dim + d] = row[h * dim + d] / std::sqrt(squares / dim + 1e-5) * (1 + gain[d]);
+      for (int i = 0; i < 8; ++i) {
+        int a = h * dim + (halves ? i : 2 * i), b = a + (halves ? 8 : 1);
+        double c = table[size_t(positions[t]) * 16 + i], s = table[size_t(positions[t]) * 16 + 8 + i],
+               u = want[a], v = want[b];
+        want[a] = u * c - v * s;
+        want[b] = v * c + u * s;
+      }
+    }
+    REQUIRE(relativeError(one.get("y"), want) < 2e-3);
+  }
+}
+
 // The last item has fewer columns than the others.
 TEST_CASE("items take columns of several tokens' rows", "[tokens]") {
   int each = GENERATE(16, 5, 24), tokens = GENERATE(3, 8), part = each % 2 ? 1 : 2, width = 5 * each - 3;

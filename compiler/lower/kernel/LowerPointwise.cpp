@@ -169,15 +169,19 @@ Value KernelLowering::normScale(RmsNormOp op, Value squares, int64_t n) {
   return b.create<simt::RsqrtOp>(b.fadd(mean, b.f32(op.getEps().convertToDouble()))).getResult();
 }
 
-/// Parts of a row by themselves: a warp each, so that the order of a sum does not depend on the plan.
+/// Parts of a row by themselves, of each token of a tile [n, tokens]: a warp each, so that the order of a sum
+/// does not depend on the plan.
 LogicalResult KernelLowering::lowerPartNorm(RmsNormOp op) {
-  int64_t width = op.getWidth(), parts = op.getX().getType().getNumElements() / width;
+  TileType type = op.getX().getType();
+  int64_t width = op.getWidth(), parts = type.getNumElements() / width;
+  int64_t tokens = type.getShape().size() == 2 ? type.getShape()[1] : 1;
   Type gainType = cast<MemRefType>(op.getGain().getType()).getElementType();
   Value gain = memory.lookup(op.getGain());
   b.loop(warp, b.i32(parts), b.i32(warps), {}, [&](Value part, ValueRange) -> Values {
-    Value first = b.mul(part, width);
+    Value first = b.mul(b.div(part, tokens), width), token = b.rem(part, tokens);
+    auto element = [&](Value i) { return b.add(b.mul(b.add(first, i), tokens), token); };
     Value squares = b.loop(lane, b.i32(width), b.i32(32), b.f32(0), [&](Value i, ValueRange sum) -> Values {
-      Value x = loadElement(op.getX(), b.add(first, i));
+      Value x = loadElement(op.getX(), element(i));
       return {b.fadd(sum[0], b.fmul(x, x))};
     })[0];
     for (int64_t x = 16; x; x /= 2)
@@ -186,9 +190,9 @@ LogicalResult KernelLowering::lowerPartNorm(RmsNormOp op) {
           b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, squares, b.i32(x)).getResult());
     Value scale = normScale(op, squares, width);
     b.loop(lane, b.i32(width), b.i32(32), {}, [&](Value i, ValueRange) -> Values {
-      Value at = b.offset(gain, b.mul(i, gainType.getIntOrFloatBitWidth() / 8)), element = b.add(first, i);
-      Value g = withOffset(op, b.toF32(b.load(gainType, at)));
-      storeElement(op.getResult(), element, b.fmul(b.fmul(loadElement(op.getX(), element), scale), g));
+      Value g = b.load(gainType, b.offset(gain, b.mul(i, gainType.getIntOrFloatBitWidth() / 8)));
+      Value at = element(i), x = loadElement(op.getX(), at);
+      storeElement(op.getResult(), at, b.fmul(b.fmul(x, scale), withOffset(op, b.toF32(g))));
       return {};
     });
     return {};
