@@ -35,6 +35,7 @@ struct Exchanged {
   double bytes = 0;
   bool merges = false;   ///< the bytes of all, else they are collected
   bool scatters = false; ///< and each gets a part of what is merged
+  bool states = false; ///< of softmaxes: rows of (dim + 2) f32, of which an async store takes 8 bytes, not 16
 };
 } // namespace
 
@@ -56,6 +57,8 @@ static double exchangeUs(const Machine &machine, const KernelPlan &plan, const E
     latency += machine.asyncUs;
     if (!what.merges)
       sent = workers; // its own part too
+    if (what.states)
+      sent *= 2;
     break;
   case Exchange::Scatter: // a part to each peer, then a merged part to all
     latency += machine.scatterUs;
@@ -75,7 +78,7 @@ static Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, 
   if (kernel.part == 1)
     return {};
   if (op.kind == OpSizes::Attention)
-    return {plan.reduce, double(op.stateBytes()), true};
+    return {plan.reduce, double(op.stateBytes()), true, false, true};
   double payload = op.kind == OpSizes::Linear ? sizes.linear(kernel, op, plan.split).payload : 0;
   if (sizes.scatters(op, plan.split))
     return {plan.reduce, payload, true, true};
