@@ -444,6 +444,12 @@ struct SoftmaxState {
 /// Merge of two online softmaxes; symmetric, and exact where one is empty (m = -inf).
 SoftmaxState mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y);
 
+inline constexpr double kLog2E = 1.4426950408889634;
+/// A score to the base 2 from q k: scaled, and capped.
+mlir::Value scoreOf(SimtBuilder &b, mlir::Value product, double scale, std::optional<double> softcap);
+/// An optional number of an operation.
+std::optional<double> numberOf(std::optional<llvm::APFloat> number);
+
 /// Where a product's row `row` lies: with `parts`, in the part that has it.
 mlir::Value placeOfRow(SimtBuilder &b, MatmulOp op, mlir::Value row);
 /// Element d of head h of a state [heads][dim + 2] at `base`, with its m and l; the thread of element 0 also

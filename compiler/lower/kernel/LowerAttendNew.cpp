@@ -1,0 +1,207 @@
+//===- LowerAttendNew.cpp - What is around an online softmax -------------------------===//
+//
+// Scores with their caps and biases, the token of this step, and the end of a
+// softmax: sums, sinks and logarithms. The cached tokens are LowerAttend.cpp's.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/lower/kernel/KernelLowering.h"
+#include "compiler/lower/kernel/MmaOperands.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::kernel;
+using Values = SimtBuilder::Values;
+
+static constexpr double kLn2 = 0.6931471805599453;
+
+Value cfc::kernel::scoreOf(SimtBuilder &b, Value product, double scale, std::optional<double> softcap) {
+  if (!softcap)
+    return b.fmul(product, b.f32(scale * kLog2E));
+  // c tanh(s / c) = c - 2 c / (exp(2 s / c) + 1): no overflow hurts it.
+  double cap = *softcap * kLog2E;
+  Value power = b.exp2(b.fmul(product, b.f32(2 * kLog2E * scale / *softcap)));
+  return b.fsub(b.f32(cap), b.fdiv(b.f32(2 * cap), b.fadd(power, b.f32(1))));
+}
+
+std::optional<double> cfc::kernel::numberOf(std::optional<llvm::APFloat> number) {
+  return number ? std::optional(number->convertToDouble()) : std::nullopt;
+}
+
+/// A scalar operation of a bias, on i32 where the region has indices.
+static void inlineScalar(SimtBuilder &b, Operation &op, IRMapping &mapping) {
+  if (auto cast = dyn_cast<arith::IndexCastOp>(op)) {
+    Value value = mapping.lookup(cast.getIn());
+    Type to = cast.getType().isIndex() ? b.getI32Type() : cast.getType();
+    unsigned from = value.getType().getIntOrFloatBitWidth(), width = to.getIntOrFloatBitWidth();
+    if (from < width)
+      value = b.create<arith::ExtSIOp>(to, value);
+    else if (from > width)
+      value = b.create<arith::TruncIOp>(to, value);
+    mapping.map(cast.getResult(), value);
+    return;
+  }
+  auto constant = dyn_cast<arith::ConstantOp>(op);
+  if (constant && constant.getType().isIndex()) {
+    mapping.map(constant.getResult(), b.i32(cast<IntegerAttr>(constant.getValue()).getInt()));
+    return;
+  }
+  if (auto power = dyn_cast<math::Exp2Op>(op)) {
+    mapping.map(power.getResult(), b.exp2(mapping.lookup(power.getOperand())));
+    return;
+  }
+  Operation *copy = b.clone(op, mapping);
+  for (Value result : copy->getResults())
+    if (result.getType().isIndex())
+      result.setType(b.getI32Type());
+}
+
+std::function<Value(Value, Value)> KernelLowering::biasOf(Region &region, LoadCacheOp load,
+                                                          const Tokens &tokens, Value firstHead,
+                                                          int64_t heads) {
+  if (region.empty())
+    return nullptr;
+  CacheType cache = caches.find(load.getCache())->second.type;
+  Value base = b.mul(requestAndHead(load.getItem(), cache).second, heads);
+  // The newest token's position is the query's.
+  Value query = load.getSlot() ? tokens.length : b.add(tokens.length, -1);
+  return [=, this, &region](Value head, Value key) {
+    // Columns without a head take the last one's.
+    head = b.min(firstHead ? b.add(firstHead, head) : head, b.i32(heads - 1));
+    IRMapping mapping;
+    mapping.map(region.getArguments(), ValueRange{b.add(base, head), query, key});
+    for (Operation &op : region.front().without_terminator()) {
+      auto at = dyn_cast<AtOp>(op);
+      if (!at) {
+        inlineScalar(b, op, mapping);
+        continue;
+      }
+      Type element = at.getResult().getType();
+      Value offset = b.mul(mapping.lookup(at.getIndex()), element.getIntOrFloatBitWidth() / 8);
+      mapping.map(at.getResult(), b.load(element, b.offset(memory.lookup(at.getMemory()), offset)));
+    }
+    Value made = mapping.lookup(cast<YieldValueOp>(region.front().getTerminator()).getValue());
+    return b.fmul(made, b.f32(kLog2E));
+  };
+}
+
+/// What streams the tokens over which a softmax state was taken; null if it is not made here.
+static LoadCacheOp loadOf(Value state) {
+  while (true) {
+    auto argument = dyn_cast<BlockArgument>(state); // what a finish has merged
+    auto finish = argument ? dyn_cast<FinishOp>(argument.getOwner()->getParentOp()) : FinishOp();
+    auto exchange = state.getDefiningOp<ExchangeOp>();
+    if (!finish && !exchange)
+      break;
+    state = finish ? finish.getTile() : exchange.getTile();
+  }
+  auto attend = state.getDefiningOp<AttendOp>();
+  return attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
+}
+
+/// The cache of a softmax state, likewise.
+static Value cacheOf(Value state) {
+  LoadCacheOp load = loadOf(state);
+  return load ? Value(load.getCache()) : Value();
+}
+
+Value KernelLowering::isIdle(Value slotMemory, Value request, Value cache) {
+  Value slot = scalar(slotMemory, request);
+  Value idle = b.lt(slot, 0);
+  return cache ? b.orI(idle, b.ge(slot, slotsOf(caches.find(cache)->second))) : idle;
+}
+
+LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
+  TileType type = op.getState().getType();
+  int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
+  int64_t dim = op.getK().getType().getNumElements();
+  Value scratch = b.offset(shared, layout.scratch);
+  Value idle = isIdle(op.getSlot(), item(op.getItem()), cacheOf(op.getState()));
+  std::function<Value(Value, Value)> bias;
+  Value newest;
+  if (!op.getBias().empty()) {
+    LoadCacheOp load = loadOf(op.getState());
+    Tokens tokens = tokensOf(load, /*report=*/false);
+    newest = tokens.length;
+    bias = biasOf(op.getBias(), load, tokens, Value(), heads);
+  }
+  sync(); // the last reader of the scratch
+  // One warp a head: its score in base 2.
+  b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {
+    Value dot = b.loop(lane, b.i32(dim), b.i32(32), b.f32(0), [&](Value d, ValueRange sum) -> Values {
+      Value q = loadElement(op.getQ(), b.add(b.mul(head, dim), d)), k = loadElement(op.getK(), d);
+      return {b.fadd(sum[0], b.fmul(q, k))};
+    })[0];
+    for (int64_t x = 16; x; x /= 2)
+      dot = b.fadd(
+          dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
+    Value score = scoreOf(b, dot, op.getScale().convertToDouble(), numberOf(op.getSoftcap()));
+    if (bias)
+      score = b.fadd(score, bias(head, newest));
+    b.ifThen(b.eq(lane, 0), [&] { b.store(score, b.offset(scratch, b.mul(head, 4))); });
+    return {};
+  });
+  sync();
+  Value from = bufferOf(op.getState()), to = bufferOf(op.getResult());
+  auto merged = [&](Value head, Value d) {
+    SoftmaxState old = loadState(b, from, head, d, vDim);
+    Value score = b.load(b.getF32Type(), b.offset(scratch, b.mul(head, 4)));
+    SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)),
+                       b.select(idle, b.f32(0), loadElement(op.getV(), d))};
+    return mergeSoftmax(b, old, token);
+  };
+  bool inPlace = layout.isInPlace(op);
+  forEach(heads * vDim, [&](Value i) {
+    Value head = b.div(i, vDim), d = b.rem(i, vDim);
+    if (inPlace)
+      b.store(merged(head, d).o, b.offset(b.offset(to, b.mul(head, (vDim + 2) * 4)), b.mul(d, 4)));
+    else
+      storeState(b, merged(head, d), to, head, d, vDim);
+  });
+  sync();
+  if (inPlace) { // nobody needs the old m and l any more
+    forEach(heads, [&](Value head) {
+      SoftmaxState s = merged(head, b.i32(0));
+      Value row = b.offset(to, b.mul(head, (vDim + 2) * 4));
+      b.store(s.m, b.offset(row, vDim * 4));
+      b.store(s.l, b.offset(row, vDim * 4 + 4));
+    });
+    sync();
+  }
+  return success();
+}
+
+LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
+  TileType type = op.getState().getType();
+  int64_t dim = type.getShape()[1] - 2, heads = localElements(func, type) / (dim + 2);
+  Value from = bufferOf(op.getState());
+  // Nothing to attend has no sink either.
+  auto withSink = [&](SoftmaxState s, Value head) {
+    if (!op.getSinks())
+      return s;
+    auto sinks = cast<MemRefType>(op.getSinks().getType());
+    Value at = b.add(b.mul(b.rem(item(op.getItem()), sinks.getNumElements() / heads), heads), head);
+    Value bytes = b.mul(at, sinks.getElementTypeBitWidth() / 8);
+    Value sink = b.load(sinks.getElementType(), b.offset(memory.lookup(op.getSinks()), bytes));
+    SoftmaxState one{b.fmul(b.toF32(sink), b.f32(kLog2E)), b.f32(1), b.f32(0)};
+    SoftmaxState all = mergeSoftmax(b, s, one);
+    Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
+    return SoftmaxState{b.select(empty, s.m, all.m), b.select(empty, s.l, all.l), all.o};
+  };
+  forEach(heads * dim, [&](Value i) {
+    Value head = b.div(i, dim);
+    SoftmaxState s = withSink(loadState(b, from, head, b.rem(i, dim), dim), head);
+    Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
+    Value l = b.select(empty, b.f32(1), s.l);
+    storeElement(op.getResult(), i, b.select(empty, b.f32(0), b.fdiv(s.o, l)));
+  });
+  forEach(heads, [&](Value head) {
+    SoftmaxState s = withSink(loadState(b, from, head, b.i32(0), dim), head);
+    Value log = b.create<simt::Log2Op>(s.l);
+    storeElement(op.getLse(), head, b.fmul(b.fadd(s.m, log), b.f32(kLn2)));
+  });
+  sync();
+  return success();
+}

@@ -1,0 +1,123 @@
+//===- KernelSearchOps.cpp - Choices of a kernel's operations ------------------===//
+//
+// For a kernel's own keys: how each operation can be spread over the cluster.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/plan/KernelSearch.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace cfc;
+using namespace cfc::attn;
+
+SmallVector<Split> KernelSearch::splitsOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan *fixed,
+                                          const Member &member) const {
+  if (!member.sizes.hasSplit(op))
+    return {Split::Unset};
+  if (fixed && fixed->split != Split::Unset)
+    return {fixed->split};
+  const KernelShape &shape = member.shape();
+  bool free = op.gathered || shape.isOfTokens() || (!shape.getHeads() && kernel.part > 1);
+  if (!free || (fixed && fixed->gather != Exchange::Unset))
+    return {Split::Rows};
+  if (fixed && fixed->reduce != Exchange::Unset)
+    return {Split::Columns};
+  return {Split::Rows, Split::Columns};
+}
+
+static SmallVector<Exchange> algorithms(bool arises, Exchange given, bool ofSums = false) {
+  if (!arises)
+    return {Exchange::Unset};
+  if (given != Exchange::Unset)
+    return {given};
+  SmallVector<Exchange> all = {Exchange::Push, Exchange::Butterfly, Exchange::Bulk, Exchange::Async};
+  if (ofSums)
+    all.push_back(Exchange::Scatter);
+  return all;
+}
+
+/// Lists an operation's choices; `why` is the reason against the first that is not legal.
+void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpSizes &op,
+                              const Member &member, std::string &why) const {
+  const KernelSizes &sizes = member.sizes;
+  const OpPlan *fixed = member.givenOps[&op - sizes.getOps().begin()];
+  OpPlan plan;
+  plan.kernel = member.index;
+  SmallVector<Exchange> finishes = {Exchange::Unset};
+  if (sizes.hasFinish(op))
+    finishes = {Exchange::Ordered, Exchange::Waiting, Exchange::Atomic};
+  if (options->deterministic && finishes.size() > 1)
+    finishes.pop_back();
+  int64_t items = itemsOf(member.shape(), kernel);
+  bool canWait = llvm::all_of(
+      op.widths, [&](int64_t width) { return finishers(width, items, kernel, Exchange::Waiting) > 0; });
+  if (!canWait)
+    llvm::erase(finishes, Exchange::Waiting);
+  if (fixed && fixed->finish != Exchange::Unset)
+    finishes = {fixed->finish};
+  if (finishes.front() == Exchange::Waiting && !canWait) {
+    why = llvm::formatv("{0} has finish = waiting, whose rows must be a multiple of 4 times part = {1}; "
+                        "ordered is possible",
+                        fixed->label, kernel.part);
+    return;
+  }
+  auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
+  for (Split split : splitsOf(kernel, op, fixed, member))
+    for (Exchange finish : finishes) {
+      size_t first = to.all.size();
+      for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpPlan::gather)))
+        for (Exchange reduce :
+             algorithms(sizes.hasReduce(op, split), given(&OpPlan::reduce), op.kind == OpSizes::Linear)) {
+          plan.split = split, plan.gather = gather, plan.reduce = reduce, plan.finish = finish;
+          std::string against = sizes.checkSplit(kernel, op, plan);
+          if (why.empty())
+            why = against;
+          if (against.empty())
+            to.all.push_back(plan);
+        }
+      addBest(to, kernel, op, member, first);
+    }
+}
+
+/// Of the choices from `first` on those than which none is both quicker and smaller.
+void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSizes &op, const Member &member,
+                           size_t first) const {
+  const KernelSizes &sizes = member.sizes;
+  struct Option {
+    double us;
+    int64_t bytes;
+    const OpPlan *plan;
+  };
+  SmallVector<Option> options;
+  for (const OpPlan &plan : llvm::drop_begin(to.all, first))
+    options.push_back(
+        {exchangeUs(sizes, *machine, kernel, op, plan), sizes.sharedOf(kernel, op, plan), &plan});
+  llvm::stable_sort(options, [](const Option &a, const Option &b) { return a.us < b.us; });
+  int64_t least = INT64_MAX;
+  for (const Option &option : options)
+    if (option.bytes < least) {
+      least = option.bytes;
+      to.best.push_back(*option.plan);
+    }
+}
+
+const std::vector<OpOptions> *KernelSearch::optionsOf(Member &member, const KernelPlan &kernel,
+                                                      Refusal &refusal) {
+  auto [found, isNew] =
+      member.known.try_emplace({kernel.part, kernel.rowsPerItem, kernel.chunks, kernel.tokenGroups});
+  std::vector<OpOptions> &list = found->second;
+  for (const OpSizes &op : member.sizes.getOps()) {
+    if (!isNew)
+      break;
+    std::string why;
+    addOptions(list.emplace_back(), kernel, op, member, why);
+    if (!list.back().all.empty())
+      continue;
+    refusal.add(Refusal::Splits, why);
+    list.clear();
+    break;
+  }
+  return list.empty() ? nullptr : &list;
+}
