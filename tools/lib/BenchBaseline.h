@@ -10,7 +10,7 @@ struct BaselineRequest {
   attn::GraphOp graph;
   const runtime::GraphSpec &tensors;
   const std::vector<InputSpec> &inputs;
-  std::vector<std::pair<int64_t, int64_t>> cases; ///< (cached tokens, layers)
+  std::vector<std::pair<RequestLengths, int64_t>> cases; ///< (cached tokens, layers)
   bool tokenMajor = false;
   int64_t replays = 30;
 };
@@ -19,7 +19,8 @@ struct BaselineRequest {
 BaselineResult timeUnfused(BenchGpu &gpu, const BenchChain &chain, attn::GraphOp graph, int64_t length,
                            int64_t replays);
 
-/// torch.compile in a CUDA graph, by tools/gpu/torch_chain.py in a process of its own: one result a case.
-std::vector<BaselineResult> timeTorch(const BaselineRequest &request);
+/// torch.compile in a CUDA graph, and with FlashInfer's attention where python3 has it, by
+/// tools/gpu/torch_chain.py in a process of its own: the results of each case.
+std::vector<std::vector<BaselineResult>> timeTorch(const BaselineRequest &request);
 
 } // namespace cfc

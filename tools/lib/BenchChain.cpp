@@ -48,11 +48,26 @@ static int64_t elementsOf(const GraphSpec &graph, const std::vector<InputSpec> &
   return count;
 }
 
-BlockBytes cfc::blockBytes(const GraphSpec &graph, const std::vector<InputSpec> &inputs, int64_t length) {
+/// Bytes of K's and V's rows that are read and written.
+static double rowBytes(const TensorSpec &cache, const RequestLengths &lengths, bool reads, bool appends) {
+  int64_t tokens = (reads ? lengths.sum(cache.requests) : 0) + (appends ? cache.requests : 0);
+  return double(cache.heads) * double(rowOrTensorBytes(cache) + rowBytesOfV(cache)) * double(tokens);
+}
+
+/// Bytes of a block table's entries that lead to tokens, the new ones among them.
+static double entryBytes(const InputSpec &table, const RequestLengths &lengths, bool appends) {
+  int64_t entries = 0;
+  for (int64_t r = 0; r < table.requests; ++r)
+    entries += (lengths.of(r) + appends + table.page - 1) / table.page;
+  return double(entries) * double(sizeOf(table.type));
+}
+
+BlockBytes cfc::blockBytes(const GraphSpec &graph, const std::vector<InputSpec> &inputs,
+                           const RequestLengths &lengths) {
   BlockBytes bytes;
-  // One length, slot and position for each request; a graph without lengths does not read its cache.
-  int64_t requests = elementsOf(graph, inputs, DataRole::Length);
-  int64_t appended = elementsOf(graph, inputs, DataRole::Slot);
+  // A graph without lengths does not read its cache.
+  bool reads = elementsOf(graph, inputs, DataRole::Length) > 0;
+  bool appends = elementsOf(graph, inputs, DataRole::Slot) > 0;
   int64_t positions = elementsOf(graph, inputs, DataRole::Position);
   for (const TensorSpec &spec : graph.tensors) {
     const InputSpec *input = findInput(inputs, spec.name);
@@ -61,7 +76,9 @@ BlockBytes cfc::blockBytes(const GraphSpec &graph, const std::vector<InputSpec> 
     native.layout = Layout::Native;
     double size = double(rowOrTensorBytes(native));
     if (spec.kind == TensorKind::KvCache)
-      bytes.cache += 2 * double(spec.heads) * size * double(requests * length + appended);
+      bytes.cache += rowBytes(spec, lengths, reads, appends);
+    else if (input && input->role == DataRole::BlockTable && input->page)
+      bytes.activations += entryBytes(*input, lengths, appends);
     else if (isRopeTable(input))
       bytes.activations += size / double(spec.shape[0]) * double(std::min(positions, spec.shape[0]));
     else if (spec.role == Role::Weight)
@@ -92,7 +109,7 @@ const TensorSpec *cfc::chainedInput(const GraphSpec &graph, const std::vector<In
 
 BenchChain::BenchChain(BenchGpu &gpu, const GraphSpec &graph, std::string_view bundle,
                        const std::vector<InputSpec> &inputs, const ChainOptions &options)
-    : gpu(gpu), graph(graph), inputs(inputs), options(options), capacity(options.length + 1) {
+    : gpu(gpu), graph(graph), inputs(inputs), options(options), capacity(options.lengths.longest() + 1) {
   cfc_load_options load = {};
   load.size = sizeof load;
   load.memory = bundle.data();
@@ -135,25 +152,40 @@ bool BenchChain::isOwn(const TensorSpec &spec) const {
                     input->role == DataRole::Gain));
 }
 
-/// Bytes of the buffer of a tensor, or of each of a cache's two.
-static size_t bufferBytes(const TensorSpec &spec, int64_t capacity) {
+/// Tokens of a cache's block, and blocks: pages of the pool, or requests.
+int64_t BenchChain::tokensOf(const TensorSpec &cache) const { return cache.page ? cache.page : capacity; }
+
+int64_t BenchChain::blocksOf(const TensorSpec &cache) const {
+  return cache.page ? PagePool(options.lengths, cache.requests, cache.page).pages() : cache.requests;
+}
+
+/// Bytes of a cache's K or V, whose rows have so many.
+uint64_t BenchChain::cacheBytes(const TensorSpec &cache, uint64_t row) const {
+  return row * uint64_t(blocksOf(cache) * cache.heads * tokensOf(cache));
+}
+
+/// Bytes of the buffer of a tensor, or of a cache's K.
+uint64_t BenchChain::bufferBytes(const TensorSpec &spec) const {
   uint64_t bytes = rowOrTensorBytes(spec);
-  return size_t(spec.kind == TensorKind::KvCache ? bytes * uint64_t(spec.heads * capacity) : bytes);
+  return spec.kind == TensorKind::KvCache ? cacheBytes(spec, bytes) : bytes;
 }
 
 /// Memory that one more layer takes.
 size_t BenchChain::layerBytes() const {
   size_t bytes = 0;
   for (const TensorSpec &spec : graph.tensors)
-    if (isOwn(spec))
-      bytes += (spec.kind == TensorKind::KvCache ? 2 : 1) * (bufferBytes(spec, capacity) + bufferAlign);
+    if (isOwn(spec)) {
+      bytes += bufferBytes(spec) + bufferAlign;
+      if (spec.kind == TensorKind::KvCache)
+        bytes += cacheBytes(spec, rowBytesOfV(spec)) + bufferAlign;
+    }
   return bytes;
 }
 
 int64_t BenchChain::layersFor(const ChainOptions &options) {
   double room = double(gpu.freeBytes()) * memoryShare, each = double(layerBytes());
   int64_t fit = int64_t(std::min(room / std::max(each, 1.0), double(mostLayers)));
-  double moved = std::max(blockBytes(graph, inputs, options.length).total(), 1.0);
+  double moved = std::max(blockBytes(graph, inputs, options.lengths).total(), 1.0);
   int64_t enough = int64_t(std::ceil(timesL2 * double(gpu.l2Bytes()) / moved));
   int64_t wanted = options.layers.value_or(std::clamp(enough, leastLayers, mostLayers));
   if (fit < 1 || (options.layers && wanted > fit))
@@ -172,7 +204,7 @@ CUdeviceptr BenchChain::allocate(size_t bytes, const std::string &what) {
 }
 
 CUdeviceptr BenchChain::filledTensor(const TensorSpec &spec, BenchFiller &filler) {
-  size_t bytes = bufferBytes(spec, capacity);
+  size_t bytes = bufferBytes(spec);
   CUdeviceptr data = allocate(bytes, fmt::format("'{}'", spec.name));
   const InputSpec *input = inputOf(spec.name);
   DataRole role = input ? input->role : DataRole::Activation;
@@ -189,7 +221,7 @@ cfc_tensor BenchChain::describe(const TensorSpec &spec) const {
   tensor.size = sizeof tensor;
   tensor.name = spec.name.c_str();
   tensor.dtype = spec.dtype;
-  tensor.bytes = bufferBytes(spec, capacity);
+  tensor.bytes = bufferBytes(spec);
   if (spec.kind == TensorKind::KvCache)
     return tensor;
   tensor.rank = uint32_t(spec.shape.size());
@@ -214,7 +246,35 @@ void BenchChain::packRandom(const TensorSpec &spec, CUdeviceptr to, Distribution
   gpu.wait("packing"); // before its source is freed
 }
 
-/// Positions, slots, lengths and rope tables hold what they say; other inputs are random.
+/// Lengths, positions, slots and block tables of the requests.
+Tensor BenchChain::indices(const InputSpec &input) const {
+  Tensor tensor(input.type, input.shape);
+  int64_t last = INT64_MAX; // of the rope table, which serves where the table ends
+  for (const InputSpec &table : inputs)
+    if (isRopeTable(&table))
+      last = std::min(last, table.shape[0] - 1);
+  std::optional<PagePool> pool;
+  if (input.page)
+    pool.emplace(options.lengths, input.requests, input.page);
+  int64_t columns = input.role == DataRole::BlockTable ? input.shape.at(1) : 1;
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    int64_t request = i / columns, column = i % columns, length = options.lengths.of(request);
+    if (input.role == DataRole::BlockTable)
+      tensor.set(i, pool && column < pool->pagesOf(request) ? double(pool->at(request, column)) : 0);
+    else if (input.role == DataRole::Slot && pool)
+      tensor.set(i, double(pool->slot(request, length)));
+    else
+      tensor.set(i, double(input.role == DataRole::Position ? std::min(length, last) : length));
+  }
+  return tensor;
+}
+
+static bool isIndex(DataRole role) {
+  return role == DataRole::Length || role == DataRole::Position || role == DataRole::Slot ||
+         role == DataRole::BlockTable;
+}
+
+/// Indices and rope tables hold what they say; other inputs are random.
 CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, BenchFiller &filler) {
   auto [found, isNew] = shared.try_emplace(spec.name);
   if (!isNew)
@@ -222,28 +282,37 @@ CUdeviceptr BenchChain::sharedTensor(const TensorSpec &spec, BenchFiller &filler
   const InputSpec *input = inputOf(spec.name);
   if (!input || (input->role == DataRole::Activation && !input->rope))
     return found->second = filledTensor(spec, filler);
-  RandomOptions random;
-  random.length = options.length;
-  if (input->role == DataRole::Position) // the last row serves where the table ends
-    for (const InputSpec &table : inputs)
-      if (isRopeTable(&table))
-        random.length = std::min(random.length, table.shape[0] - 1);
   TensorMap made;
-  addRandom(made, *input, random);
+  if (isIndex(input->role))
+    made.emplace(spec.name, indices(*input));
+  else
+    addRandom(made, *input, RandomOptions());
   const Tensor &tensor = made.at(spec.name);
   found->second = allocate(tensor.bytes(), fmt::format("'{}'", spec.name));
   gpu.upload(found->second, tensor.data(), tensor.bytes());
   return found->second;
 }
 
+CUdeviceptr BenchChain::filledCache(const TensorSpec &spec, uint64_t bytes, BenchFiller &filler) {
+  CUdeviceptr data = allocate(bytes, fmt::format("'{}'", spec.name));
+  filler.fill(data, bytes, dtypeOf(spec.dtype), distributionFor(DataRole::Cache, {}));
+  return data;
+}
+
+/// V's strides follow from K's: both are dense.
 cfc_tensor BenchChain::cacheTensor(const TensorSpec &spec, BenchFiller &filler) {
   cfc_tensor tensor = describe(spec);
-  tensor.k = reinterpret_cast<void *>(filledTensor(spec, filler));
-  tensor.v = reinterpret_cast<void *>(filledTensor(spec, filler));
-  tensor.capacity = capacity;
-  int64_t row = spec.dim * int64_t(elementBytes(spec.dtype));
+  tensor.v_bytes = cacheBytes(spec, rowBytesOfV(spec));
+  tensor.k = reinterpret_cast<void *>(filledCache(spec, tensor.bytes, filler));
+  tensor.v = reinterpret_cast<void *>(filledCache(spec, tensor.v_bytes, filler));
+  tensor.capacity = spec.page ? 0 : capacity;
+  int64_t row = int64_t(rowOrTensorBytes(spec)), tokens = tokensOf(spec);
   tensor.stride_token = options.tokenMajor ? row * spec.heads : row;
-  tensor.stride_head = options.tokenMajor ? row : row * capacity;
+  tensor.stride_head = options.tokenMajor ? row : row * tokens;
+  if (spec.hasBlocks()) {
+    tensor.blocks = blocksOf(spec);
+    tensor.stride_block = row * spec.heads * tokens;
+  }
   return tensor;
 }
 
@@ -294,7 +363,10 @@ cfc_launch_args BenchChain::launchArguments() const {
   args.size = sizeof args;
   args.workspace = workspace;
   args.workspace_bytes = workspaceBytes;
-  args.length_hint = options.length;
+  args.length_hint = options.lengths.longest();
+  for (const TensorSpec &spec : graph.tensors)
+    if (spec.kind == TensorKind::KvCache)
+      args.batch_hint = uint32_t(spec.requests);
   return args;
 }
 

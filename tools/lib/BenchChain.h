@@ -9,6 +9,7 @@
 #pragma once
 #include "runtime/src/Manifest.h"
 #include "tools/lib/BenchFiller.h"
+#include "tools/lib/BenchLengths.h"
 #include "tools/lib/Inputs.h"
 #include "tools/lib/Tensor.h"
 #include <map>
@@ -16,21 +17,23 @@
 
 namespace cfc {
 
-/// Bytes of memory that a block must move for `length` cached tokens: each weight once, the rows of the rope
-/// table that are used, cached rows and new ones, activations in and out.
+/// Bytes of memory that a block must move for requests of these lengths: each weight once, the rows of the
+/// rope table that are used, cached rows and new ones, activations in and out, entries of block tables that
+/// lead to them.
 struct BlockBytes {
   double weights = 0, cache = 0, activations = 0;
   double total() const { return weights + cache + activations; }
 };
-BlockBytes blockBytes(const runtime::GraphSpec &graph, const std::vector<InputSpec> &inputs, int64_t length);
+BlockBytes blockBytes(const runtime::GraphSpec &graph, const std::vector<InputSpec> &inputs,
+                      const RequestLengths &lengths);
 
 /// The operand that a chain feeds with the first result of the block before; null where there is none.
 const runtime::TensorSpec *chainedInput(const runtime::GraphSpec &graph,
                                         const std::vector<InputSpec> &inputs);
 
 struct ChainOptions {
-  int64_t length = 0;            ///< cached tokens
-  bool tokenMajor = false;       ///< caches are [token, head, dim], else [head, token, dim]
+  RequestLengths lengths = 0;    ///< cached tokens
+  bool tokenMajor = false;       ///< blocks of caches are [token, head, dim], else [head, token, dim]
   std::optional<int64_t> layers; ///< else so many that their bytes exceed the L2 four times, at least 8
   uint32_t maxSms = 0;           ///< use at most this many SMs; 0: all
   BenchFiller *filler = nullptr; ///< fills the tensors; null: the chain makes one of its own
@@ -74,7 +77,13 @@ private:
   cfc_tensor describe(const runtime::TensorSpec &spec) const;
   void packRandom(const runtime::TensorSpec &spec, runtime::CUdeviceptr to, Distribution distribution,
                   BenchFiller &filler);
+  int64_t tokensOf(const runtime::TensorSpec &cache) const;
+  int64_t blocksOf(const runtime::TensorSpec &cache) const;
+  uint64_t cacheBytes(const runtime::TensorSpec &cache, uint64_t row) const;
+  uint64_t bufferBytes(const runtime::TensorSpec &spec) const;
   cfc_tensor cacheTensor(const runtime::TensorSpec &spec, BenchFiller &filler);
+  runtime::CUdeviceptr filledCache(const runtime::TensorSpec &spec, uint64_t bytes, BenchFiller &filler);
+  Tensor indices(const InputSpec &input) const;
   runtime::CUdeviceptr filledTensor(const runtime::TensorSpec &spec, BenchFiller &filler);
   runtime::CUdeviceptr sharedTensor(const runtime::TensorSpec &spec, BenchFiller &filler);
 
@@ -82,7 +91,7 @@ private:
   const runtime::GraphSpec &graph;
   const std::vector<InputSpec> &inputs;
   ChainOptions options;
-  int64_t capacity; ///< tokens of a cache
+  int64_t capacity; ///< tokens of a request in a cache without pages
   std::vector<std::unique_ptr<GpuMemory>> memory;
   std::map<std::string, runtime::CUdeviceptr> shared; ///< by tensor
   runtime::CUdeviceptr lastResult = 0;                ///< the first result of the last layer made

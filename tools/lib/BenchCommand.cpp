@@ -90,26 +90,67 @@ static ExchangeOptions exchangeOptions(const BenchArguments &arguments) {
   return options;
 }
 
+namespace {
+/// What a graph says about lengths.
+struct LengthLimits {
+  int64_t requests = 1;
+  std::optional<int64_t> bound; ///< tokens; nothing: the graph has no lengths
+  std::optional<int64_t> room;  ///< cached tokens that block tables leave room for behind them, if they do
+};
+} // namespace
+
+static LengthLimits limitsOf(attn::GraphOp graph) {
+  LengthLimits limits;
+  for (mlir::BlockArgument argument : graph.getBody().getArguments())
+    if (auto type = mlir::dyn_cast<attn::LengthsType>(argument.getType())) {
+      limits.bound = std::min<int64_t>(limits.bound.value_or(INT32_MAX), type.getCapacity());
+      limits.requests = std::max<int64_t>(limits.requests, type.getCount());
+    }
+  graph.getBody().walk([&](attn::AttentionOp op) {
+    if (!op.getPages())
+      return;
+    auto cache = mlir::cast<attn::KvCacheType>(op.getCache().getType());
+    int64_t columns = mlir::cast<mlir::RankedTensorType>(op.getPages().getType()).getDimSize(1);
+    int64_t room = columns * cache.getPage() - (op.getAppend() ? 1 : 0);
+    limits.room = std::min(limits.room.value_or(room), room);
+  });
+  return limits;
+}
+
+/// Of kernels, whose tensors alone are known.
+static LengthLimits limitsOf(const std::vector<InputSpec> &inputs) {
+  LengthLimits limits;
+  for (const InputSpec &input : inputs) {
+    if (input.bound)
+      limits.bound = std::min(limits.bound.value_or(INT32_MAX), *input.bound);
+    if (input.isCache())
+      limits.requests = std::max(limits.requests, input.requests);
+  }
+  return limits;
+}
+
 /// The lengths to time: those given, which the graph must allow, else the usual ones that it allows. Nothing
 /// for a graph without lengths.
-static std::vector<int64_t> lengthsFor(const std::vector<InputSpec> &inputs, const std::string &text) {
-  std::vector<int64_t> given = numbers(text, "len", "1024,4096,16384");
-  std::optional<int64_t> bound;
-  for (const InputSpec &input : inputs)
-    if (input.bound)
-      bound = std::min(bound.value_or(INT32_MAX), *input.bound);
-  for (int64_t length : given) {
-    if (!bound)
+static std::vector<RequestLengths> lengthsFor(const LengthLimits &limits, const std::string &text) {
+  std::vector<RequestLengths> given = parseRequestLengths(text, limits.requests);
+  if (!limits.bound) {
+    if (!given.empty())
       badInput("", "--len={}: this graph has no lengths", text);
-    if (length > *bound)
-      badInput("", "--len={}: this graph's lengths go from 0 to {}", length, *bound);
-  }
-  if (!given.empty() || !bound)
     return given;
-  for (int64_t length : {1024, 4096, 16384})
-    if (length <= *bound)
-      given.push_back(length);
-  return given.empty() ? std::vector<int64_t>{*bound} : given;
+  }
+  for (const RequestLengths &lengths : given) {
+    if (lengths.longest() > *limits.bound)
+      badInput("", "--len={}: this graph's lengths go from 0 to {}", lengths.text, *limits.bound);
+    if (limits.room && lengths.longest() > *limits.room)
+      badInput("", "--len={}: the block table's pages leave no room behind more than {} cached tokens",
+               lengths.text, *limits.room);
+  }
+  int64_t most = std::min(*limits.bound, limits.room.value_or(INT32_MAX));
+  if (given.empty())
+    for (int64_t length : {1024, 4096, 16384})
+      if (length <= most)
+        given.emplace_back(length);
+  return given.empty() ? std::vector<RequestLengths>{most} : given;
 }
 
 //===----------------------------------------------------------------------===//
@@ -140,18 +181,22 @@ public:
     if (arguments.baseline && !source.graph())
       badInput(arguments.source, "holds kernels: --baseline is for graphs");
     // A length that the graph does not have is reported before the GPU is looked for.
+    std::vector<RequestLengths> lengths;
     if (attn::GraphOp graph = source.graph())
-      checkLengths(graph);
+      lengths = lengthsFor(limitsOf(graph), arguments.lengths);
     BenchGpu gpu;
-    prepare(std::nullopt); // what cannot be compiled is reported before the GPU is warmed up
-    std::vector<std::optional<int64_t>> cases = lengths();
+    // What cannot be compiled is reported before the GPU is warmed up.
+    prepare(lengths.empty() ? std::nullopt : std::optional(lengths.front().mean()));
+    if (!source.graph())
+      lengths = lengthsFor(limitsOf(inputs), arguments.lengths);
     BenchStream stream(gpu, arguments.replays);
     if (!arguments.json)
       print(deviceText(gpu, stream.bytes(), stream.bandwidth()));
-    for (std::optional<int64_t> length : cases) {
-      if (length && !source.bundle)
-        prepare(length);
-      timeLength(gpu, stream, length);
+    if (lengths.empty())
+      timeCase(gpu, stream, std::nullopt);
+    for (const RequestLengths &each : lengths) {
+      prepare(each.mean());
+      timeCase(gpu, stream, each);
     }
     if (arguments.baseline) {
       addTorch();
@@ -168,16 +213,11 @@ public:
   }
 
 private:
-  void checkLengths(attn::GraphOp graph) {
-    InputSpec bounds;
-    for (mlir::BlockArgument argument : graph.getBody().getArguments())
-      if (auto type = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
-        bounds.bound = std::min<int64_t>(bounds.bound.value_or(INT32_MAX), type.getCapacity());
-    lengthsFor({bounds}, arguments.lengths);
-  }
-
   /// Compiles a graph, with a plan for this length; takes a bundle's own code.
   void prepare(std::optional<int64_t> length) {
+    if (prepared && (source.bundle || *prepared == length))
+      return;
+    prepared = length;
     if (source.bundle) {
       program.graph = source.bundle->graph("");
       program.bundle = source.bundle->data;
@@ -193,21 +233,17 @@ private:
     report.graph = program.graph.name;
     report.tokenMajor = arguments.cacheOrder == "token";
     report.replays = arguments.replays;
+    for (const InputSpec &input : inputs)
+      if (input.isCache()) {
+        report.requests = input.requests;
+        report.page = input.page;
+      }
     if (const runtime::TensorSpec *input = chainedInput(program.graph, inputs)) {
       report.input = input->name;
       for (const runtime::TensorSpec &spec : program.graph.tensors)
         if (spec.role == runtime::Role::Output && report.output.empty())
           report.output = spec.name;
     }
-  }
-
-  /// One case without a length where the graph has none.
-  std::vector<std::optional<int64_t>> lengths() const {
-    std::vector<int64_t> given = lengthsFor(inputs, arguments.lengths);
-    std::vector<std::optional<int64_t>> result(given.begin(), given.end());
-    if (result.empty())
-      result.emplace_back();
-    return result;
   }
 
   /// What is timed; the text in front of the first case.
@@ -230,14 +266,16 @@ private:
     return program.planText;
   }
 
-  void timeLength(BenchGpu &gpu, BenchStream &stream, std::optional<int64_t> length) {
+  void timeCase(BenchGpu &gpu, BenchStream &stream, const std::optional<RequestLengths> &given) {
     Progress progress;
-    progress.show(length ? fmt::format("timing {} cached tokens", *length) : "timing");
+    progress.show(given ? fmt::format("timing --len={}", given->text) : "timing");
+    RequestLengths lengths = given.value_or(0);
     BenchCase result;
-    result.length = length;
+    result.lengths = given;
+    result.requests = report.requests;
     {
       ChainOptions options;
-      options.length = length.value_or(0);
+      options.lengths = lengths;
       options.tokenMajor = report.tokenMajor;
       options.layers = arguments.layers;
       options.maxSms = uint32_t(arguments.build.maxSms);
@@ -249,13 +287,13 @@ private:
         if (!note.empty())
           fmt::print(stderr, "note: {}\n", note);
       if (attn::GraphOp graph = source.graph(); graph && arguments.baseline)
-        result.baselines.push_back(timeUnfused(gpu, chain, graph, length.value_or(0), arguments.replays));
+        result.baselines.push_back(timeUnfused(gpu, chain, graph, lengths.longest(), arguments.replays));
     }
-    result.bytes = blockBytes(program.graph, inputs, length.value_or(0));
+    result.bytes = blockBytes(program.graph, inputs, lengths);
     result.floorUs = result.bytes.total() / stream.bandwidth() * 1e6;
     result.stream = stream.timeBlocks(result.bytes.total(), result.layers, arguments.replays);
     Machine machine = machineFor(arguments.build.machine, arguments.build.maxSms);
-    result.predictedUs = predictBlock(source.graph(), planText(result.plan), machine, length.value_or(0));
+    result.predictedUs = predictBlock(source.graph(), planText(result.plan), machine, lengths.mean());
     if (!arguments.json && !arguments.baseline)
       print(caseText(result));
     report.cases.push_back(std::move(result));
@@ -265,18 +303,20 @@ private:
   void addTorch() {
     BaselineRequest request{source.graph(), program.graph, inputs, {}, report.tokenMajor, arguments.replays};
     for (const BenchCase &result : report.cases)
-      request.cases.push_back({result.length.value_or(0), result.layers});
+      request.cases.push_back({result.lengths.value_or(0), result.layers});
     Progress progress;
     progress.show("timing torch.compile");
-    std::vector<BaselineResult> results = timeTorch(request);
+    std::vector<std::vector<BaselineResult>> results = timeTorch(request);
     for (size_t i = 0; i < results.size(); ++i)
-      report.cases[i].baselines.push_back(std::move(results[i]));
+      for (BaselineResult &result : results[i])
+        report.cases[i].baselines.push_back(std::move(result));
   }
 
   const BenchArguments &arguments;
   Compiler compiler;
   Source source;
   Program program;
+  std::optional<std::optional<int64_t>> prepared; ///< the length that the program is for
   std::vector<InputSpec> inputs;
   BenchReport report;
 };
@@ -321,20 +361,25 @@ void cfc::addBenchCommand(CLI::App &app, Action &action) {
       app.add_subcommand("bench", "Time a chain of blocks, or one exchange alone, on this GPU");
   command->add_option("SOURCE", arguments->source, "A graph, kernels or a bundle")
       ->option_text("GRAPH|BUNDLE");
-  command->add_option("--len", arguments->lengths, "Tokens in the cache, one case each (1024,4096,16384)")
-      ->option_text("N,N,…");
+  command
+      ->add_option("--len", arguments->lengths,
+                   "Tokens in the cache, one case each: every request has them, or a number drawn by seed "
+                   "(1024,4096,16384)")
+      ->option_text("N|ragged:N-N[:SEED],…");
   command
       ->add_option("--layers", arguments->layers,
                    "Layers of the chain (so many that they exceed the L2 four times, at least 8)")
       ->option_text("N");
   command
       ->add_option("--cache-order", arguments->cacheOrder,
-                   "Caches are [head, token, dim] or [token, head, dim] (head)")
+                   "Caches, and each request's rows or page, are [head, token, dim] or [token, head, dim] "
+                   "(head)")
       ->option_text("head|token");
   command->add_option("--replays", arguments->replays, "Replays that are timed (30)")->option_text("N");
   command->add_flag(
       "--baseline", arguments->baseline,
-      "Also time the same chain by unfused kernels, and by torch.compile where python3 has torch");
+      "Also time the same chain by unfused kernels, by torch.compile and with FlashInfer's attention, where "
+      "python3 has them");
   command
       ->add_option("--exchange", arguments->exchanges,
                    "Time exchanges alone, many in one kernel and one with its launch")
@@ -355,6 +400,7 @@ void cfc::addBenchCommand(CLI::App &app, Action &action) {
       "in the\n"
       "same run. There must be a GPU: nothing is timed on the emulator.\n\n"
       "Example:\n  cfc bench templates/graphs/llama2_7b_attention.mlir --len=1024,4096 --baseline\n"
+      "  cfc bench templates/graphs/llama3_8b_attention_b32.mlir --len=8192,ragged:1-8192:7\n"
       "  cfc bench --exchange=reduce,gather --size=4 --bytes=256,4096,65536");
   command->callback([arguments, &action] { action = [arguments] { return benchCommand(*arguments); }; });
 }

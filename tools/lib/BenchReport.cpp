@@ -66,7 +66,10 @@ std::string cfc::headText(const BenchReport &report) {
                                  "blocks read the same input\n"
                                : fmt::format("chained: each block's {} is the block before's {}\n",
                                              report.input, report.output);
-  return text + fmt::format("caches are {}; {} replays; microseconds a block\n",
+  std::string blocks = report.page           ? fmt::format("shuffled pages of {} tokens, ", report.page)
+                       : report.requests > 1 ? fmt::format("of {} requests, each ", report.requests)
+                                             : "";
+  return text + fmt::format("caches are {}{}; {} replays; microseconds a block\n", blocks,
                             report.tokenMajor ? "[token, head, dim]" : "[head, token, dim]", report.replays);
 }
 
@@ -85,7 +88,7 @@ static std::vector<std::string> row(const std::string &name, const Spread &sprea
 }
 
 std::string cfc::caseText(const BenchCase &result) {
-  std::string length = result.length ? fmt::format("{} cached tokens, ", *result.length) : "";
+  std::string length = result.lengths ? result.lengths->describe(result.requests) + ", " : "";
   std::string text =
       fmt::format("\n{}plan {}: {} layers of {}: {} of weights, {} of cache, {} of activations\n", length,
                   result.plan, result.layers, sizeText(result.bytes.total()), sizeText(result.bytes.weights),
@@ -116,8 +119,14 @@ std::string cfc::caseText(const BenchCase &result) {
 
 static ordered_json caseJson(const BenchCase &result) {
   ordered_json json;
-  if (result.length)
-    json["length"] = *result.length;
+  if (result.lengths) {
+    json["len"] = result.lengths->text;
+    if (result.lengths->isRagged())
+      json["lengths"] = result.lengths->tokens;
+    else
+      json["length"] = result.lengths->tokens[0];
+    json["requests"] = result.requests;
+  }
   json["plan"] = result.plan;
   for (const BenchCase::Kernel &kernel : result.kernels)
     json["kernels"].push_back({{"name", kernel.name},
@@ -154,6 +163,8 @@ ordered_json cfc::toJson(const BenchReport &report) {
   if (!report.input.empty())
     json["chain"] = {{"input", report.input}, {"output", report.output}};
   json["cache_order"] = report.tokenMajor ? "token" : "head";
+  if (report.page)
+    json["page"] = report.page;
   json["replays"] = report.replays;
   for (const BenchCase &result : report.cases)
     json["cases"].push_back(caseJson(result));

@@ -24,13 +24,14 @@ struct BaselineResult {
   std::string problem;      ///< where it could not be timed: why
 };
 
-/// One length.
+/// One case of --len.
 struct BenchCase {
   struct Kernel {
     std::string name;
     uint32_t grid, cluster, threads, sharedBytes;
   };
-  std::optional<int64_t> length; ///< absent where the graph has none
+  std::optional<RequestLengths> lengths; ///< absent where the graph has none
+  int64_t requests = 1;
   int64_t layers = 0;
   std::string plan;
   std::vector<Kernel> kernels;
@@ -41,11 +42,12 @@ struct BenchCase {
   std::vector<BaselineResult> baselines;
 };
 
-/// All lengths of a graph.
+/// All cases of a graph.
 struct BenchReport {
   std::string graph;
   std::string input, output; ///< of the chain; `input` is empty where there is none
   bool tokenMajor = false;
+  int64_t requests = 1, page = 0; ///< of the caches; 0: no pages
   int64_t replays = 0;
   std::vector<BenchCase> cases;
 };

@@ -77,6 +77,7 @@ private:
                      .Case([&](attn::AttentionOp attention) {
                        entry["scale"] = attention.getScale().convertToDouble();
                        entry["appended"] = attention.getAppend() ? 1 : 0;
+                       entry["heads"] = attention.getQueryHeads();
                        return operands(entry, {attention.getQ(), attention.getCache()});
                      })
                      .Case([&](attn::AddOp add) { return operands(entry, {add.getLhs(), add.getRhs()}); })
@@ -161,6 +162,8 @@ static ordered_json tensorJson(const InputSpec &input) {
             {"dtype", nameOf(input.type)},
             {"heads", input.heads},
             {"dim", input.dim},
+            {"v_dim", input.vDim ? input.vDim : input.dim},
+            {"page", input.page},
             {"own", true}};
   Distribution distribution = distributionFor(input.role, input.shape);
   bool own = input.role == DataRole::Weight || input.role == DataRole::Bias || input.role == DataRole::Gain;
@@ -187,8 +190,15 @@ static ordered_json describe(const BaselineRequest &request) {
   description["tensors"] = std::move(tensors);
   const runtime::TensorSpec *chained = chainedInput(request.tensors, request.inputs);
   description["chained"] = chained ? ordered_json(chained->name) : ordered_json(nullptr);
-  for (auto [length, layers] : request.cases)
-    description["cases"].push_back({{"length", length}, {"layers", layers}});
+  int64_t requests = 1;
+  for (const InputSpec &input : request.inputs)
+    requests = std::max(requests, input.isCache() ? input.requests : 1);
+  for (const auto &[lengths, layers] : request.cases) {
+    std::vector<int64_t> tokens;
+    for (int64_t r = 0; r < requests; ++r)
+      tokens.push_back(lengths.of(r));
+    description["cases"].push_back({{"lengths", tokens}, {"layers", layers}});
+  }
   return description;
 }
 
@@ -217,21 +227,28 @@ static ordered_json runScript(const std::string &description) {
   return {{"problem", fmt::format("python3 failed: {}", text.substr(text.rfind('\n') + 1))}};
 }
 
-std::vector<BaselineResult> cfc::timeTorch(const BaselineRequest &request) {
+static BaselineResult resultOf(const ordered_json &entry) {
+  BaselineResult result{entry.value("name", baselineName), std::nullopt, ""};
+  if (entry.contains("median"))
+    result.us = Spread{entry["median"], entry["min"], entry["p10"], entry["p90"]};
+  else
+    result.problem = entry.value("problem", "no result");
+  return result;
+}
+
+std::vector<std::vector<BaselineResult>> cfc::timeTorch(const BaselineRequest &request) {
   ordered_json description = describe(request), results;
   if (description.is_null())
     results = {{"problem", "the graph has an operation that tools/gpu/torch_chain.py does not know"}};
   else
     results = runScript(description.dump());
-  std::vector<BaselineResult> baselines;
+  std::vector<std::vector<BaselineResult>> baselines(request.cases.size());
   for (size_t i = 0; i < request.cases.size(); ++i) {
-    const ordered_json &result = results.is_array() && i < results.size() ? results[i] : results;
-    BaselineResult baseline{baselineName, std::nullopt, ""};
-    if (result.contains("median"))
-      baseline.us = Spread{result["median"], result["min"], result["p10"], result["p90"]};
+    if (results.is_array() && i < results.size())
+      for (const ordered_json &entry : results[i])
+        baselines[i].push_back(resultOf(entry));
     else
-      baseline.problem = result.value("problem", "no result");
-    baselines.push_back(std::move(baseline));
+      baselines[i].push_back(resultOf(results.is_object() ? results : ordered_json::object()));
   }
   return baselines;
 }
