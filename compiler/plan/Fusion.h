@@ -61,7 +61,7 @@ public:
   /// The form in which a value goes to memory.
   Form storedForm(mlir::Value value) const;
   /// Whether a value's slices are whole in every CTA (else split over the cluster).
-  bool isWhole(mlir::Value value) const { return whole.contains(value); }
+  bool isWhole(mlir::Value value) const { return hasTokenItems() || whole.contains(value); }
   /// The linear's result whose sum over the items a finished value comes from; null if in memory.
   mlir::Value origin(mlir::Value value) const { return origins.lookup(value); }
   /// Whether a linear sums over the items.

@@ -545,7 +545,8 @@ void AttentionOp::print(OpAsmPrinter &printer) {
 }
 
 void AttentionOp::getAsmBlockArgumentNames(Region &region, OpAsmSetValueNameFn set) {
-  for (auto [argument, name] : llvm::zip(region.getArguments(), ArrayRef<StringRef>{"head", "query", "key"}))
+  static constexpr StringLiteral names[] = {"head", "query", "key"};
+  for (auto [argument, name] : llvm::zip(region.getArguments(), names))
     set(argument, name);
 }
 

@@ -1,6 +1,8 @@
 //===- AttnDialect.cpp - Registration, types and names of attn -------------===//
 #include "dialects/attn/Attn.h"
 #include "dialects/attn/AttnAssembly.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/StringExtras.h"
@@ -36,8 +38,9 @@ void AttnDialect::initialize() {
 
 static ParseResult rejectOperation(OpAsmParser &parser, OperationState &state) {
   SmallVector<StringRef> known;
-  for (RegisteredOperationName op : parser.getContext()->getRegisteredOperationsByDialect("attn"))
-    known.push_back(op.getStringRef());
+  for (RegisteredOperationName op : parser.getContext()->getRegisteredOperations())
+    if (op.getDialectNamespace() == "attn")
+      known.push_back(op.getStringRef());
   StringRef wrong = state.name.getStringRef();
   InFlightDiagnostic diag = parser.emitError(parser.getNameLoc(), "is unknown");
   if (StringRef near = nearestName(wrong, known); !near.empty())

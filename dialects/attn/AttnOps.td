@@ -23,6 +23,7 @@ def Attn_Dialect : Dialect {
   let name = "attn";
   let cppNamespace = "::cfc::attn";
   let summary = "Graphs of LLM operations on tensors";
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"]; // in biases of scores
   let useDefaultTypePrinterParser = 1;
   let useDefaultAttributePrinterParser = 1;
   let extraClassDeclaration = [{

@@ -177,7 +177,8 @@ static Scalar apply(Operation *op, Operands operands) {
 double BiasProgram::operator()(int64_t head, int64_t query, int64_t key) const {
   Block &block = AttentionOp(op).getBias().front();
   llvm::DenseMap<Value, Scalar> values;
-  for (auto [argument, value] : llvm::zip_equal(block.getArguments(), ArrayRef<int64_t>{head, query, key}))
+  const int64_t given[] = {head, query, key};
+  for (auto [argument, value] : llvm::zip_equal(block.getArguments(), given))
     values[argument] = integer(value);
   for (Operation &one : block.without_terminator()) {
     if (auto at = dyn_cast<AtOp>(one)) {

@@ -109,11 +109,12 @@ TEST_CASE("rows: sums and norms of several tokens without linears", "[rows]") {
       [&](int64_t n) {
         return fmt::format(R"(
 attn.graph @norms(%x: tensor<{0}x{1}xf16>, %o: tensor<{0}x{1}xf16>, %gain: tensor<{1}xf32>, %table: tensor<32x16xf32>,
-    %pos: tensor<{0}xi32>) -> (tensor<{0}x{1}xf16>, tensor<{0}x{1}xf16>) {{
+    %pos: tensor<{0}xi32>) -> (tensor<{0}x{1}xf16>, tensor<{0}x{1}xf16>, tensor<{0}x{1}xf16>) {{
+  %m = attn.rms_norm %x, %gain {{eps = 1.0e-6}}
   %s = attn.add %x, %o
   %n = attn.rms_norm %s, %gain {{eps = 1.0e-5}}
   %r = attn.rope %n, %table at %pos {{style = interleaved}}
-  attn.return %s, %r
+  attn.return %s, %r, %m
 }})",
                            n, hidden);
       },

@@ -3,9 +3,9 @@
 
     python3 torch_chain.py DESCRIPTION
 
-DESCRIPTION is JSON: the graph's tensors and operations, and the cases to time; cfc writes it (tools/lib/BenchTorch.cpp).
+DESCRIPTION is JSON: the graph's tensors and operations, and the cases to time; tools/lib/BenchTorch.cpp writes it.
 Prints one line `cfc-result: JSON`: for each case a list with an object of microseconds a block for each way to do it,
-or {"problem": …}. Everything that PyTorch may know ahead is a constant here: lengths, positions and slots are no tensors.
+or {"problem": …}. Everything that PyTorch may know ahead is a constant: lengths, positions and slots are no tensors.
 
 Several requests' caches are [request, head, token, dim], pages or not. What attends over them is tried alone, and the
 fastest taken: one call for all, one for each request, one over rows padded to the longest with a mask, or flash
@@ -65,7 +65,8 @@ class Batch:
         return self.made_sequences[heads, appended]
 
 
-# Ways to attend: functions of (batch, q [request, query head, 1, dim], K, V [request, head, token, dim], scale, appended).
+# Ways to attend: functions of (batch, q [request, query head, 1, dim], K and V [request, head, token, dim], the scale,
+# appended tokens).
 
 
 def one_call(batch, q, keys, values, scale, appended):
@@ -142,9 +143,10 @@ class Block:
         return [values[name] for name in self.results]
 
     def rms_norm(self, operation, x, gain):
-        wide = x.float()
+        wide = x.float().view(x.shape[0], -1, gain.shape[0])
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + operation["eps"])
-        return [(wide * scale).to(x.dtype) * gain]
+        factor = gain + operation["offset"] if operation["offset"] else gain
+        return [((wide * scale).to(x.dtype) * factor).reshape(x.shape)]
 
     def linear(self, operation, x, weight, bias=None):
         product = torch.nn.functional.linear(x, weight, bias)
@@ -156,14 +158,16 @@ class Block:
         cos, sin = rows[:, None].chunk(2, dim=2)
 
         def turn(value):
-            heads = value.float().view(value.shape[0], -1, dim)
+            all_of_head = value.float().view(value.shape[0], -1, operation["head_dim"])
+            heads, rest = all_of_head[..., :dim], all_of_head[..., dim:]
             if operation["interleaved"]:
                 a, b = heads[..., 0::2], heads[..., 1::2]
-                turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=3)
+                turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=3).reshape(heads.shape)
             else:
                 a, b = heads.chunk(2, dim=2)
                 turned = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=2)
-            return turned.reshape(value.shape)
+            whole = torch.cat([turned, rest], dim=2) if rest.shape[2] else turned
+            return whole.reshape(value.shape)
 
         return [turn(value) for value in values]
 

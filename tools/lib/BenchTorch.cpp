@@ -67,14 +67,19 @@ private:
     bool known = llvm::TypeSwitch<mlir::Operation *, bool>(op)
                      .Case([&](attn::RmsNormOp norm) {
                        entry["eps"] = norm.getEps().convertToDouble();
+                       entry["offset"] = norm.getOffsetValue();
                        return operands(entry, {norm.getX(), norm.getGain()});
                      })
                      .Case([&](attn::LinearOp linear) { return this->linear(entry, linear); })
                      .Case([&](attn::RopeOp rope) { return this->rope(entry, rope); })
                      .Case([&](attn::KvAppendOp append) {
-                       return operands(entry, {append.getCache(), append.getK(), append.getV()});
+                       return !append.getKScale() && !append.getVScale() &&
+                              operands(entry, {append.getCache(), append.getK(), append.getV()});
                      })
                      .Case([&](attn::AttentionOp attention) {
+                       if (attention.getWindow() || attention.getSoftcap() || attention.getSinks() ||
+                           attention.getKScale() || attention.getVScale() || attention.hasBias())
+                         return false;
                        entry["scale"] = attention.getScale().convertToDouble();
                        entry["appended"] = attention.getAppend() ? 1 : 0;
                        entry["heads"] = attention.getQueryHeads();
@@ -131,6 +136,7 @@ private:
   }
 
   bool rope(ordered_json &entry, attn::RopeOp op) {
+    entry["head_dim"] = op.getHeadSize();
     entry["interleaved"] = op.getStyle() == attn::RopeStyle::Interleaved;
     for (mlir::Value value : op.getValues())
       entry["operands"].push_back(nameOf(value));

@@ -10,9 +10,9 @@ BIAS = """ bias(%head, %query, %key) {
     %narrow = arith.index_cast %distance : index to i32
     %f = arith.sitofp %narrow : i32 to f32
     %b = arith.mulf %slope, %f : f32
-    %c = arith.constant -2.5 : f32
-    %d = arith.select %isFar, %c, %b : f32
-    attn.yield %d
+    %least = arith.constant -2.5 : f32
+    %limited = arith.select %isFar, %least, %b : f32
+    attn.yield %limited
   }"""
 
 
@@ -48,7 +48,7 @@ def block(norm, tokens=1):
   %table = attn.rope_table {{base = 10000, dim = 16, positions = 320, scaling = yarn, factor = 4, original_positions = 80}}
   %qr, %kr = attn.rope %qn, %kn, %table at %pos {{style = half_split, head_dim = 24}}
   %c = attn.kv_append %cache, %kr, %v at %slot
-  %o = attn.attention %qr, %c, %len {{scale = 0.2}}
+  %o = attn.attention %qr, %c, %len {{scale = 0.1}}
   %y = attn.linear %o, [%w_o] bias [%b_o]
   %z = attn.add %x, %y
   attn.return %z
