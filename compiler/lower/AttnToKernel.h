@@ -33,9 +33,9 @@ struct TensorInfo {
   int64_t pages = 0;                ///< of caches with pages: of a request at most, as block tables say
   /// Of caches: what says which rows are in use, each value once.
   llvm::SmallVector<mlir::Value> lengths, slots, blockTables;
-  RopeTable rope;                   ///< of generated rope tables: tensor<bound x dim>, cos | sin by position
-  int64_t entry = 0;                ///< first entry in the table (docs/design.md)
-  mlir::Value value;                ///< the argument, the returned value or the generator's result
+  RopeTable rope;    ///< of generated rope tables: tensor<bound x dim>, cos | sin by position
+  int64_t entry = 0; ///< first entry in the table (docs/design.md)
+  mlir::Value value; ///< the argument, the returned value or the generator's result
   /// Entries in the table (docs/design.md).
   int64_t numEntries() const;
 };

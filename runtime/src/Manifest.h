@@ -41,12 +41,12 @@ struct TensorSpec {
   TensorKind kind = TensorKind::Tensor;
   Role role = Role::Input;
   cfc_dtype dtype = CFC_F16;
-  std::vector<int64_t> shape;   ///< of a tensor
-  int64_t heads = 0, dim = 0;   ///< of a cache
-  int64_t vDim = 0;             ///< of a cache: of V; 0: as of K
-  int64_t requests = 1;         ///< of a cache: that it serves
-  int64_t page = 0;             ///< of a cache: tokens of a page; 0: no pages
-  int64_t pages = 0;            ///< of a cache with pages: of a request at most; 0: not known
+  std::vector<int64_t> shape; ///< of a tensor
+  int64_t heads = 0, dim = 0; ///< of a cache
+  int64_t vDim = 0;           ///< of a cache: of V; 0: as of K
+  int64_t requests = 1;       ///< of a cache: that it serves
+  int64_t page = 0;           ///< of a cache: tokens of a page; 0: no pages
+  int64_t pages = 0;          ///< of a cache with pages: of a request at most; 0: not known
   /// Of a cache: the tensors that say which rows are in use. "": there is none, or several that differ.
   std::string lengths, slots, blockTable;
   std::optional<int64_t> bound; ///< of lengths: the largest value (tokens)

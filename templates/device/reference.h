@@ -64,14 +64,14 @@ struct KvAppend {
   const float *kScale, *vScale; ///< of each head of dim or vDim elements, or null
   long long dim, vDim, scales;  ///< scales: KV heads, or 1 for all
   void *storedK, *storedV;      ///< what the cache gets, in its kind
-  long long *usedSlot;     ///< [rows], -1 where nothing is written
+  long long *usedSlot;          ///< [rows], -1 where nothing is written
   unsigned *status;
   long long rows, kWidth, vWidth, slots; ///< slots of a request, or of the pool
   int cacheKind;
 };
 
-/// K or V in a cache: base + block * strideBlock + head * strideHead + token * strideToken (bytes). A block is
-/// a request's rows, or a page.
+/// K or V in a cache: base + block * strideBlock + head * strideHead + token * strideToken (bytes). A block
+/// is a request's rows, or a page.
 struct CacheRows {
   const char *base;
   long long strideHead, strideToken, strideBlock;

@@ -38,7 +38,7 @@ public:
   uint32_t status() const;
   /// Tokens of every cache.
   int64_t capacity = 256;
-  int64_t pool = 16; ///< pages of caches that have pages
+  int64_t pool = 16;          ///< pages of caches that have pages
   bool tokensOutside = false; ///< caches are [block][token][head][dim]
 
 private:
