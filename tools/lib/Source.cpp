@@ -75,6 +75,39 @@ static void checkNesting(std::string_view text, const std::string &name) {
   }
 }
 
+/// A rope of two values of which one is not needed becomes a rope of the other.
+static void eraseUnusedHalf(attn::RopeOp rope) {
+  if (rope.getValues().size() != 2 || llvm::none_of(rope.getResults(), [](Value v) { return v.use_empty(); }))
+    return;
+  unsigned kept = rope.getResult(0).use_empty() ? 1 : 0;
+  OpBuilder builder(rope);
+  OperationState state(rope.getLoc(), rope->getName());
+  state.addOperands({rope.getValues()[kept], rope.getTable(), rope.getPos()});
+  state.addTypes(rope.getResult(kept).getType());
+  state.addAttributes(rope->getAttrs());
+  Operation *one = builder.create(state);
+  // The name of one of a group (%r#1) is no name by itself.
+  std::string name = attn::getValueName(rope.getResult(kept));
+  if (name.find('#') != std::string::npos)
+    name.clear();
+  attn::setValueNames(one, name);
+  rope.getResult(kept).replaceAllUsesWith(one->getResult(0));
+  rope.erase();
+}
+
+/// Operations whose results nobody needs, and values that a rope rotates for nobody, go: no kernel computes
+/// them, so nobody must be asked for their inputs.
+static void eraseUnused(attn::GraphOp graph) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(graph.getBody().front()))) {
+    if (isa<attn::ReturnOp, attn::KvAppendOp>(op))
+      continue;
+    if (op.use_empty())
+      op.erase();
+    else if (auto rope = dyn_cast<attn::RopeOp>(op))
+      eraseUnusedHalf(rope);
+  }
+}
+
 OwningOpRef<ModuleOp> Compiler::parse(std::string text, const std::string &name) {
   if (text.find('\0') != std::string::npos)
     badInput(name, "is neither a graph nor a bundle: it holds bytes that are no text");
@@ -89,6 +122,8 @@ OwningOpRef<ModuleOp> Compiler::parse(std::string text, const std::string &name)
   bool hasGraph = !module->getOps<attn::GraphOp>().empty();
   if (hasGraph && failed(attn::verifyGraphFile(*module)))
     fail(int(Exit::BadInput), name + " is not a valid graph");
+  for (auto graph : module->getOps<attn::GraphOp>())
+    eraseUnused(graph);
   if (module->getBody()->empty())
     badInput(name, "is empty: a graph file holds one attn.graph");
   return module;

@@ -119,6 +119,8 @@ void Verifier::useKernels() {
     // Kernels see rows alone.
     if (tensor.kind == runtime::TensorKind::Tensor)
       tensor.shape.assign(it->second.shape.begin(), it->second.shape.end());
+    // ... and no block tables' columns.
+    tensor.pages = it->second.pages;
     if (mlir::isa<attn::LengthsType>(it->second.value.getType()))
       tensor.bound = it->second.bound;
   }

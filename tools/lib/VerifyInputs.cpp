@@ -105,7 +105,7 @@ void Verifier::makeInputs() {
       lengthName = spec.name;
     }
   for (int64_t length : options.lengths) {
-    if (length < 0 || length > bound)
+    if (options.lengthsGiven && (length < 0 || length > bound))
       badInput("", "--len={}: this graph's lengths go from 0 to {}", length, bound);
     cases.push_back(length);
   }
