@@ -5,7 +5,8 @@
 using cfc_reference::Attention;
 using cfc_reference::CacheRows;
 
-/// Tokens that a request attends: from `first` on the first `cached` of the cache, and the appended one behind them.
+/// Tokens that a request attends: from `first` on the first `cached` of the cache, and the appended one
+/// behind them.
 struct Tokens {
   long long first, cached, all;
 };

@@ -31,8 +31,7 @@ __device__ inline double yarn(const RopeTable &a, double f, long long i) {
 
 __device__ inline double llama3(const RopeTable &a, double f) {
   double wavelength = 2 * pi / f;
-  double smooth =
-      (a.originalPositions / wavelength - a.lowFreqFactor) / (a.highFreqFactor - a.lowFreqFactor);
+  double smooth = (a.originalPositions / wavelength - a.lowFreqFactor) / (a.highFreqFactor - a.lowFreqFactor);
   smooth = between(smooth, 0, 1);
   return (1 - smooth) * f / a.factor + smooth * f;
 }
