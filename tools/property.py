@@ -69,13 +69,13 @@ class Runner:
         self.environment = {**os.environ, "LC_ALL": "C.UTF-8"}
 
     def call(self, *arguments):
-        """(exit code, output); a run that takes too long has the code 124."""
+        """(exit code, output, messages); a run that takes too long has the code 124."""
         try:
             done = subprocess.run([self.cfc, *map(str, arguments)], capture_output=True, text=True, errors="replace",
                                   timeout=LIMIT, env=self.environment)  # fmt: skip
-            return done.returncode, done.stdout + done.stderr
+            return done.returncode, done.stdout, done.stderr
         except subprocess.TimeoutExpired:
-            return 124, f"error: no end after {LIMIT} s"
+            return 124, "", f"error: no end after {LIMIT} s"
 
     def run(self, case, folder):
         """Writes the case's files into `folder` and verifies it."""
@@ -87,16 +87,16 @@ class Runner:
             if isinstance(changed, Outcome):
                 return changed
             arguments = [a for a in arguments if a not in case.build_options()] + [f"--kernels={changed}"]
-        code, text = self.call(*arguments)
+        code, text, messages = self.call(*arguments)
         command = shlex.join(["cfc", *map(str, arguments)])
-        return dataclasses.replace(self.judge(code, text), command=command, seconds=time.monotonic() - started)
+        return dataclasses.replace(self.judge(code, text + messages), command=command, seconds=time.monotonic() - started)
 
     def changed_kernels(self, case, folder):
         """The file of edited kernels; an Outcome where there are none, or nothing to edit."""
         graph, path = folder / "graph.mlir", folder / "kernels.mlir"
-        code, text = self.call("compile", graph, "--emit=kernel", *case.build_options())
+        code, text, messages = self.call("compile", graph, "--emit=kernel", *case.build_options())
         if code:
-            return self.judge(code, text)
+            return self.judge(code, messages)
         pattern, _, replacement = self.mutate.partition("=>")
         changed = re.sub(pattern, replacement, text)
         if changed == text:
@@ -114,12 +114,13 @@ class Runner:
 
 
 def shrink(runner, case, outcome, folder):
-    """The smallest case found that fails like `case`, and what it says."""
+    """The smallest case found that fails like `case`, and what it says. Goes through all steps until none helps."""
     started, runs, best, said = time.monotonic(), 0, case, outcome
-    tried, changed = {case}, True
-    while changed:
-        changed = False
-        for smaller in shrink_steps(best):
+    tried, helped = {case}, True
+    while helped:
+        helped, at = False, 0
+        while at < len(steps := shrink_steps(best)):
+            smaller, at = steps[at], at + 1
             if smaller in tried:
                 continue
             if runs >= SHRINK_RUNS or time.monotonic() - started > SHRINK_SECONDS:
@@ -128,8 +129,7 @@ def shrink(runner, case, outcome, folder):
             runs += 1
             result = runner.run(smaller, folder)
             if result.status == "failed" and result.kind == outcome.kind:
-                best, said, changed = smaller, result, True
-                break
+                best, said, helped, at = smaller, result, True, at - 1  # the step is gone, or can be taken again
     return best, said
 
 

@@ -85,10 +85,12 @@ class Case:
         return self.layers * (weights * (1 + self.tokens // 8) + attend) + self.tokens * self.hidden * 8
 
     def scale(self):
-        """Such that rounding q and k alone stays well below the limits, whatever the norm before them: logits deviate by 0.7."""
-        if self.source == "inputs" or self.qk_norm:
+        """Such that rounding q and k alone stays well below the limits, whatever the norm before them and however few the
+        tokens: logits of computed q and k deviate by about 0.3."""
+        if self.source == "inputs":
             return self.dim**-0.5
-        return self.dim**-0.5 * {"": 0.6, "offset": 0.2}.get(self.norm, 1)
+        by_norm = 0.5 if self.qk_norm else {"": 0.3, "offset": 0.1}.get(self.norm, 0.5)
+        return self.dim**-0.5 * by_norm / self.layers
 
     def build_options(self):
         plan = f"random:{self.plan}" if self.plan >= 0 else "auto"
@@ -445,14 +447,23 @@ def draw(seed):
 
 # === Shrinking ===
 
-PLAINER = (
-    ("plan", -1), ("layers", 1), ("returned", ()), ("residual", False), ("post_norm", ""), ("project", False), ("source", "inputs"),
-    ("norm", ""), ("bias", False), ("out_bias", False), ("qk_norm", ""), ("rope", ""), ("window", 0), ("softcap", 0), ("sinks", ""),
-    ("score_bias", ""), ("lse", False), ("append", False), ("attention", False), ("layout", "native"), ("max_sms", 0),
-    ("shared", 0), ("late", 0), ("page", 0), ("source", "stacked"), ("group", 1), ("heads", 1), ("table", "none"), ("style", "half_split"),
-    ("norm", "rms"), ("rope", "q"), ("score_bias", "distance"), ("act", "f16"), ("inner", "f16"), ("weight", "f16"), ("cache", "f16"), ("gain", "f16"),
-    ("dim", 32), ("hidden", 64), ("out", 64), ("order", 0),
-)  # fmt: skip
+# Values by field, the plainest first.
+PLAINER = {
+    "plan": (-1,), "layers": (1,), "returned": ((),), "residual": (False,), "post_norm": ("", "rms"), "project": (False,), "source": ("inputs", "stacked"),
+    "norm": ("", "rms"), "bias": (False,), "out_bias": (False,), "qk_norm": ("", "heads"), "rope": ("", "q"), "window": (0,), "softcap": (0,), "sinks": ("", "f16"),
+    "score_bias": ("", "distance"), "lse": (False,), "append": (False,), "attention": (False,), "layout": ("native",), "max_sms": (0,),
+    "shared": (0,), "late": (0,), "page": (0,), "group": (1,), "heads": (1,), "table": ("none",), "style": ("half_split",),
+    "act": ("f16",), "inner": ("f16",), "weight": ("f16",), "cache": ("f16",), "gain": ("f16",), "dim": (32,), "hidden": (64,), "out": (64,), "order": (0,),
+}  # fmt: skip
+SIZES = ("dim", "hidden", "out")
+
+
+def plainer(case):
+    """The case with one field made plainer."""
+    for name, values in PLAINER.items():
+        now = getattr(case, name)
+        below = values[: values.index(now)] if now in values else values
+        yield from (replace(case, **{name: value}) for value in below if name not in SIZES or value < now)
 
 
 def valid(case):
@@ -485,8 +496,7 @@ def smaller(value, least, step=1):
 
 def shrink_steps(case):
     """Smaller cases, the boldest steps first."""
-    found = [replace(case, **{name: value}) for name, value in PLAINER if getattr(case, name) != value]
-    n = case.tokens
+    found, n = list(plainer(case)), case.tokens
     if n > 1:
         found += [keep_requests(case, range(n // 2)), keep_requests(case, range(n // 2, n))]
         found += [keep_requests(case, [j for j in range(n) if j != i]) for i in range(n)]
