@@ -178,6 +178,8 @@ static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
     describeUses(tensor, info, names);
     if (info.bound && info.role == "input")
       tensor.bound = info.bound;
+    if (info.role == "generated")
+      tensor.rope = info.rope;
     tensor.role = info.role == "input"    ? runtime::Role::Input
                   : info.role == "weight" ? runtime::Role::Weight
                   : info.role == "inout"  ? runtime::Role::InOut

@@ -80,4 +80,15 @@ inline std::vector<double> ropeFrequencies(const RopeTable &table) {
   return frequencies;
 }
 
+/// One position's entries, cosines then sines: calls `put(column, value)`. `frequencies`: of the table.
+template <class Put>
+void ropeRow(const RopeTable &table, const std::vector<double> &frequencies, int64_t position, Put &&put) {
+  int64_t half = table.dim / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    double angle = static_cast<double>(position) * frequencies[static_cast<size_t>(i)];
+    put(i, table.attentionFactor * std::cos(angle));
+    put(half + i, table.attentionFactor * std::sin(angle));
+  }
+}
+
 } // namespace cfc

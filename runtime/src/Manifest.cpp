@@ -134,6 +134,38 @@ std::optional<Target> parseTarget(std::string_view text) {
   return Target{number / 10, number % 10, exact};
 }
 
+static const char *name(RopeStretch scaling) {
+  switch (scaling) {
+  case RopeStretch::None:
+    return "none";
+  case RopeStretch::Linear:
+    return "linear";
+  case RopeStretch::Llama3:
+    return "llama3";
+  case RopeStretch::Yarn:
+    return "yarn";
+  }
+  return "unknown";
+}
+
+/// What a table of rotations is computed from; its dim is that of the tensor.
+static Json ropeJson(const RopeTable &rope) {
+  Json json = {{"base", rope.base}, {"scaling", name(rope.scaling)}};
+  RopeTable usual;
+  for (auto [key, value, absent] : {std::tuple("factor", rope.factor, usual.factor),
+                                    {"original_positions", rope.originalPositions, usual.originalPositions},
+                                    {"low_freq_factor", rope.lowFreqFactor, usual.lowFreqFactor},
+                                    {"high_freq_factor", rope.highFreqFactor, usual.highFreqFactor},
+                                    {"beta_fast", rope.betaFast, usual.betaFast},
+                                    {"beta_slow", rope.betaSlow, usual.betaSlow},
+                                    {"attention_factor", rope.attentionFactor, usual.attentionFactor}})
+    if (value != absent)
+      json[key] = value;
+  if (!rope.truncate)
+    json["truncate"] = false;
+  return json;
+}
+
 static Json tensorJson(const TensorSpec &tensor) {
   bool cache = tensor.kind == TensorKind::KvCache;
   Json json = {{"name", tensor.name},
@@ -167,6 +199,8 @@ static Json tensorJson(const TensorSpec &tensor) {
     json["layout"] = name(tensor.layout);
   if (tensor.columnGroup)
     json["column_group"] = tensor.columnGroup;
+  if (tensor.rope)
+    json["rope"] = ropeJson(*tensor.rope);
   return json;
 }
 

@@ -7,6 +7,7 @@
 #ifndef CFC_RUNTIME_SRC_MANIFEST_H
 #define CFC_RUNTIME_SRC_MANIFEST_H
 
+#include "dialects/attn/RopeTable.h"
 #include "runtime/src/Error.h"
 #include "runtime/src/Packing.h"
 #include <cstdint>
@@ -53,6 +54,8 @@ struct TensorSpec {
   uint64_t align = 1;           ///< bytes
   Layout layout = Layout::Native;
   int64_t columnGroup = 0; ///< of a packed weight: PackedLayout::columnGroup
+  /// Of an input [positions, dim], f32, that follows from the graph alone: cfc_generate fills it.
+  std::optional<RopeTable> rope;
 
   /// How a packed weight of this shape lies in memory.
   PackedLayout packed() const { return {shape.at(0), shape.at(1), columnGroup}; }

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/src/Manifest.h"
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -60,6 +61,15 @@ struct Node {
     if (tooLarge || value.get<int64_t>() < least || value.get<int64_t>() > most)
       wrong("{} is not in {} to {}", value.dump(), least, most);
     return value.get<int64_t>();
+  }
+
+  double number(double least) const {
+    if (!value.is_number())
+      wrong("is {}, not a number", value.type_name());
+    double result = value.get<double>();
+    if (!std::isfinite(result) || result < least)
+      wrong("{} is not a number from {} on", value.dump(), least);
+    return result;
   }
 
   uint64_t alignment() const {
@@ -130,6 +140,32 @@ void readLayout(const Node &node, TensorSpec &tensor) {
   // The native size is at most kMaxBytes, and padding makes it at most 4096 times that.
   if (tensor.packed().bytes() > uint64_t(kMaxBytes))
     node.wrong("the size is too large");
+}
+
+/// What a table of rotations is computed from. What is not said is as in RopeTable.
+RopeTable readRope(const Node &node, const TensorSpec &tensor) {
+  if (tensor.kind != TensorKind::Tensor || tensor.role != Role::Input || tensor.dtype != CFC_F32 ||
+      tensor.shape.size() != 2 || tensor.shape[1] % 2)
+    node.wrong("'{}' is no input of 2 dimensions, f32 and of even width", tensor.name);
+  RopeTable rope;
+  rope.dim = tensor.shape[1];
+  rope.base = node.at("base").number(1);
+  rope.scaling = node.at("scaling").oneOf({std::pair{"none", RopeStretch::None},
+                                           {"linear", RopeStretch::Linear},
+                                           {"llama3", RopeStretch::Llama3},
+                                           {"yarn", RopeStretch::Yarn}});
+  for (auto [key, value, least] : {std::tuple("factor", &rope.factor, 1e-30),
+                                   {"original_positions", &rope.originalPositions, 0},
+                                   {"low_freq_factor", &rope.lowFreqFactor, 1e-30},
+                                   {"high_freq_factor", &rope.highFreqFactor, 1e-30},
+                                   {"beta_fast", &rope.betaFast, 1e-30},
+                                   {"beta_slow", &rope.betaSlow, 1e-30},
+                                   {"attention_factor", &rope.attentionFactor, -1e30}})
+    if (node.has(key))
+      *value = node.at(key).number(least);
+  if (node.has("truncate"))
+    rope.truncate = node.at("truncate").boolean();
+  return rope;
 }
 
 /// The names of the tensors that say what of a cache is in use.
@@ -203,6 +239,8 @@ TensorSpec readTensor(const Node &node) {
   if (node.has("bound"))
     tensor.bound = node.at("bound").integer(0, INT64_MAX);
   readLayout(node, tensor);
+  if (node.has("rope"))
+    tensor.rope = readRope(node.at("rope"), tensor);
   return tensor;
 }
 

@@ -104,6 +104,30 @@ cfc_status cfc_workspace_size(const cfc_bundle *bundle, const char *graph, const
   });
 }
 
+static void fillRope(const cfc::RopeTable &rope, int64_t positions, float *data) {
+  std::vector<double> frequencies = cfc::ropeFrequencies(rope);
+  for (int64_t position = 0; position < positions; ++position, data += rope.dim)
+    cfc::ropeRow(rope, frequencies, position, [&](int64_t i, double value) { data[i] = float(value); });
+}
+
+cfc_status cfc_generate(const cfc_bundle *bundle, const char *graph, const char *tensor, void *data,
+                        uint64_t bytes) {
+  return guarded([&] {
+    need(bundle, "cfc_generate", "bundle");
+    need(tensor, "cfc_generate", "tensor");
+    need(data, "cfc_generate", "data");
+    const GraphSpec &spec = bundle->loaded->bundle.graph(graphName(graph));
+    const TensorSpec &found = spec.tensors[findTensor(spec, tensor, 0)];
+    if (!found.rope)
+      fail(CFC_INVALID_ARGUMENT, "graph '{}': the values of tensor '{}' do not follow from the graph",
+           spec.name, tensor);
+    if (bytes != rowOrTensorBytes(found))
+      fail(CFC_INVALID_ARGUMENT, "graph '{}': tensor '{}' has {} bytes, not {}", spec.name, tensor,
+           rowOrTensorBytes(found), bytes);
+    fillRope(*found.rope, found.shape[0], static_cast<float *>(data));
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Bindings
 //===----------------------------------------------------------------------===//

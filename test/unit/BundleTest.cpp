@@ -341,6 +341,38 @@ TEST_CASE("what says which rows of a cache are in use is optional") {
   refused("block_table", "len", "'cache' has no pages");
 }
 
+TEST_CASE("what a generated table is computed from is optional") {
+  Manifest manifest = smallManifest();
+  CHECK_THAT(toJson(manifest), !Contains("rope"));
+  TensorSpec &table = manifest.graphs[0].tensors[0];
+  table.dtype = CFC_F32;
+  table.align = 16;
+  table.rope =
+      cfc::RopeTable{.base = 5e5, .scaling = cfc::RopeStretch::Yarn, .factor = 32, .truncate = false};
+  std::string text = toJson(manifest);
+  Manifest read = parseManifest(text);
+  CHECK(toJson(read) == text);
+  CHECK(read.graphs[0].tensors[0].rope->dim == table.shape[1]);
+  CHECK(read.graphs[0].tensors[0].rope->factor == 32);
+
+  auto refused = [&](auto change, const char *why) {
+    Json json = Json::parse(text);
+    change(json["graphs"][0]["tensors"][0]);
+    INFO(why);
+    CHECK_THROWS_WITH(parseManifest(json.dump()), Contains("graphs[0].tensors[0].rope") && Contains(why));
+  };
+  refused([](Json &t) { t["dtype"] = "f16"; }, "is no input of 2 dimensions, f32 and of even width");
+  refused([](Json &t) { t["shape"] = {4, 7}; }, "is no input of 2 dimensions, f32 and of even width");
+  refused([](Json &t) { t["role"] = "output"; }, "is no input of 2 dimensions, f32 and of even width");
+  refused([](Json &t) { t["rope"]["base"] = 0; }, "0 is not a number from 1 on");
+  refused([](Json &t) { t["rope"]["base"] = "1"; }, "is string, not a number");
+  refused([](Json &t) { t["rope"]["factor"] = 0; }, "0 is not a number from");
+  refused([](Json &t) { t["rope"]["scaling"] = "ntk"; },
+          "'ntk' is none of 'none', 'linear', 'llama3', 'yarn'");
+  refused([](Json &t) { t["rope"]["truncate"] = 1; }, "not true or false");
+  refused([](Json &t) { t["rope"] = 1; }, "is number, not an object");
+}
+
 TEST_CASE("the description shows all of the manifest") {
   Json json = Json::parse(toJson(smallManifest()));
   json["graphs"][0]["future"] = "unheard of";

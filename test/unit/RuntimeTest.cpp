@@ -228,6 +228,36 @@ TEST_CASE("callers of the first version have no layout") {
   CHECK_THAT(cfc_last_error(), Contains("cfc pack"));
 }
 
+TEST_CASE("tables that a graph generates need no device") {
+  Manifest manifest = smallManifest();
+  TensorSpec &spec = manifest.graphs[0].tensors[0];
+  spec.dtype = CFC_F32;
+  spec.align = 16;
+  spec.shape = {3, 4};
+  spec.rope = cfc::RopeTable{.base = 100, .attentionFactor = 2};
+  BundlePtr bundle = loadSmall(manifest);
+  std::vector<float> table(12, -1);
+  const char *name = spec.name.c_str();
+  REQUIRE(cfc_generate(bundle.get(), nullptr, name, table.data(), 48) == CFC_OK);
+  for (int position = 0; position < 3; ++position)
+    for (int i = 0; i < 2; ++i) { // 100^(-2 i / 4) radians a position
+      double angle = position * (i ? 0.1 : 1.0);
+      CHECK(table[size_t(4 * position + i)] == Approx(2 * std::cos(angle)).margin(1e-6));
+      CHECK(table[size_t(4 * position + 2 + i)] == Approx(2 * std::sin(angle)).margin(1e-6));
+    }
+  auto refused = [&](cfc_status status, const char *why) {
+    CHECK(status == CFC_INVALID_ARGUMENT);
+    CHECK_THAT(cfc_last_error(), Contains(why));
+  };
+  refused(cfc_generate(bundle.get(), nullptr, name, table.data(), 40), "has 48 bytes, not 40");
+  refused(cfc_generate(bundle.get(), nullptr, "w_q", table.data(), 48), "do not follow from the graph");
+  refused(cfc_generate(bundle.get(), nullptr, "w_x", table.data(), 48), "did you mean 'w_q'?");
+  refused(cfc_generate(bundle.get(), "blok", name, table.data(), 48), "did you mean 'block'?");
+  refused(cfc_generate(nullptr, nullptr, name, table.data(), 48), "cfc_generate: bundle is null");
+  refused(cfc_generate(bundle.get(), nullptr, nullptr, table.data(), 48), "cfc_generate: tensor is null");
+  refused(cfc_generate(bundle.get(), nullptr, name, nullptr, 48), "cfc_generate: data is null");
+}
+
 TEST_CASE("caches are checked") {
   FakeDriver fake;
   BundlePtr bundle = loadSmall();

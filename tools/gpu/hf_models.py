@@ -1,6 +1,7 @@
 """Models of every family that `cfc import` knows, with random weights, by transformers; and what their layers compute."""
 import copy
 import inspect
+import math
 import pathlib
 import subprocess
 
@@ -8,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-TINY = dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=128)
+TINY = dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=8192)
 YARN = dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
             original_max_position_embeddings=4096)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -65,7 +66,22 @@ class NoMlp(torch.nn.Module):
         return (zero, None) if self.gives_scores else zero
 
 
-def make_model(name, tiny, dtype, seed):
+def sharpen(attention, config):
+    """Larger queries, by a power of two: logits of standard deviation 2, so that a few tokens decide the result and not
+    a mean over thousands of them."""
+    dim = attention.head_dim
+    factor = 2.0 ** round(math.log2(2 / (attention.scaling * dim**0.5)))
+    if hasattr(attention, "q_norm"):
+        gain = attention.q_norm.weight
+        gain.copy_((gain + 1) * factor - 1 if config.model_type.startswith("gemma") else gain * factor)
+    elif hasattr(attention, "q_proj"):
+        for parameter in attention.q_proj.parameters():
+            parameter.mul_(factor)
+    else:
+        attention.qkv_proj.weight[: config.num_attention_heads * dim].mul_(factor)
+
+
+def make_model(name, tiny, dtype, seed, device="cpu"):
     """A float32 model of two layers with seeded weights that are exact in `dtype`."""
     kind, family, tiny_changes, true_sizes = FAMILIES[name]
     options = dict(num_hidden_layers=2, intermediate_size=8, vocab_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -74,7 +90,8 @@ def make_model(name, tiny, dtype, seed):
     options |= family | (TINY | tiny_changes if tiny else true_sizes)
     config = AutoConfig.for_model(kind, **options)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
@@ -85,6 +102,10 @@ def make_model(name, tiny, dtype, seed):
             if "norm" in key and key.endswith("weight") and not kind.startswith("gemma"):
                 noise += 1
             parameter.copy_(noise.to(dtype).float())
+        for layer in model.model.layers:
+            sharpen(layer.self_attn, config)
+            for parameter in layer.self_attn.parameters():
+                parameter.copy_(parameter.to(dtype).float())
     return model
 
 
@@ -138,7 +159,7 @@ class Family:
     def __init__(self, name, tiny, dtype, options, device):
         self.name, self.options, self.dtype, self.device = name, options, dtype, torch.device(device)
         self.folder = pathlib.Path(options.work) / f"{name}_{'tiny' if tiny else 'true'}_{str(dtype).split('.')[1]}"
-        model = make_model(name, tiny, dtype, options.seed)
+        model = make_model(name, tiny, dtype, options.seed, self.device)
         self.config = model.config
         copy.deepcopy(model).to(dtype).save_pretrained(self.folder)
         self.model = without_mlps(model.to(device).double())

@@ -106,15 +106,11 @@ void cfc::fillRandom(Tensor &tensor, uint64_t seed, std::string_view name, Distr
 }
 
 void cfc::fillRopeTable(Tensor &table, RopeTable rope) {
-  int64_t width = table.shape.back(), half = width / 2, rows = width ? table.elements() / width : 0;
+  int64_t width = table.shape.back(), rows = width ? table.elements() / width : 0;
   rope.dim = width;
   std::vector<double> frequency = ropeFrequencies(rope);
-  parallelFor(rows * half, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      int64_t row = k / half, i = k % half;
-      double angle = double(row) * frequency[size_t(i)];
-      table.set(row * width + i, rope.attentionFactor * std::cos(angle));
-      table.set(row * width + half + i, rope.attentionFactor * std::sin(angle));
-    }
+  parallelFor(rows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      ropeRow(rope, frequency, row, [&](int64_t i, double value) { table.set(row * width + i, value); });
   });
 }

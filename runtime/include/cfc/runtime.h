@@ -54,7 +54,7 @@ extern "C" {
 typedef struct CUstream_st *CUstream;
 
 /* Version of this interface: major * 1000 + minor. A minor version only adds. */
-#define CFC_RUNTIME_VERSION 1002
+#define CFC_RUNTIME_VERSION 1003
 
 /* Status. The upper bits are the exit code that a command should end with. */
 typedef enum cfc_status {
@@ -218,6 +218,14 @@ CFC_API cfc_status cfc_bundle_manifest(const cfc_bundle *bundle, const char **js
  * needs none. `align` may be NULL. `limits` may be NULL. */
 CFC_API cfc_status cfc_workspace_size(const cfc_bundle *bundle, const char *graph, const cfc_limits *limits,
                                       size_t *bytes, size_t *align);
+
+/* Writes the values of `tensor` of `graph` (NULL: the only one) where they follow from the graph alone: a
+ * table of rotations that attn.rope_table makes, named generated.…, with "rope" in the manifest. `data` is
+ * host memory of `bytes` bytes, those of the tensor (f32, its shape row-major). Bindings of all layers may
+ * share one copy on the device. Needs no device. Fails with CFC_INVALID_ARGUMENT for any other tensor or
+ * size. Since 1003. */
+CFC_API cfc_status cfc_generate(const cfc_bundle *bundle, const char *graph, const char *tensor, void *data,
+                                uint64_t bytes);
 
 /* Binds `count` tensors to `graph` (NULL: the only one): every operand and every result exactly once, in any
  * order. Checks names, types, shapes, pointers and sizes; loads the kernels into the context (once per

@@ -129,6 +129,14 @@ def _describe(name, value, paged=()):
     return item
 
 
+def _device_of(tensors):
+    devices = [(t[0] if isinstance(t, tuple) else t).device for t in tensors.values()]
+    device = next((device for device in devices if device.type == "cuda"), None)
+    if device is None:
+        raise ValueError("no tensor is on a CUDA device")
+    return device
+
+
 def _array(tensors, paged):
     return (_Tensor * len(tensors))(*(_describe(name, value, paged) for name, value in tensors.items()))
 
@@ -143,11 +151,29 @@ class Bundle:
         self._lib.bundle_manifest(self._handle, ctypes.byref(text))
         self.manifest = json.loads(text.value)
         self._paged = {t["name"] for graph in self.manifest["graphs"] for t in graph["tensors"] if "page" in t}
+        self._tables = {}
 
     def bind(self, tensors, graph=None, max_sms=0, plan_hash=None):
         """Binds every operand and result of `graph` (None: the only one), all on one device, by name. `plan_hash`:
-        launches take that variant alone."""
-        return Binding(self, tensors, graph, max_sms, plan_hash)
+        launches take that variant alone. Tables of rotations that the graph generates may be left out: all bindings
+        of this Bundle on a device share one copy."""
+        device = _device_of(tensors)
+        missing = {name: self._table(spec, device, graph) for name, spec in self._generated(graph) if name not in tensors}
+        return Binding(self, {**tensors, **missing}, graph, max_sms, plan_hash)
+
+    def _generated(self, graph):
+        """(name, tensor of the manifest) of what follows from the graph alone."""
+        graphs = [spec for spec in self.manifest["graphs"] if graph in (None, spec["name"])]
+        return [(t["name"], t) for spec in graphs[:1] for t in spec["tensors"] if "rope" in t]
+
+    def _table(self, spec, device, graph):
+        key = graph, spec["name"], device
+        if key not in self._tables:
+            table = torch.empty(spec["shape"], dtype=torch.float32)
+            self._lib.generate(self._handle, graph.encode() if graph else None, spec["name"].encode(),
+                               _P(table.data_ptr()), _U64(table.numel() * 4))
+            self._tables[key] = table.to(device)
+        return self._tables[key]
 
     def workspace(self, device, graph=None):
         """A workspace, ready for launches on the current stream of `device`."""
@@ -199,10 +225,7 @@ class Binding:
 
     def __init__(self, bundle, tensors, graph, max_sms, plan_hash):
         self._lib, self._handle, self._tensors, self._paged = bundle._lib, _P(), dict(tensors), bundle._paged
-        devices = [(t[0] if isinstance(t, tuple) else t).device for t in tensors.values()]
-        self.device = next((device for device in devices if device.type == "cuda"), None)
-        if self.device is None:
-            raise ValueError("no tensor is on a CUDA device")
+        self.device = _device_of(tensors)
         plan = plan_hash.encode() if plan_hash else None
         options = _BindOptions(plan_hash=plan, max_sms=max_sms, flags=1, device=self.device.index)
         torch.cuda.current_stream(self.device)  # makes sure that torch has opened the device
