@@ -121,11 +121,12 @@ void KernelWriter::writeLayerNorm(attn::LayerNormOp op) {
   Value x = get(op.getX(), want);
   Type made = op.getBias() ? Type(Float32Type::get(context)) : elementOf(op.getResult());
   OpBuilder &builder = builderOf(want);
-  Value normed = RmsNormOp::create(builder, loc, tileOf(op.getResult(), want, made), x, memory(op.getGain()),
+  Value gain = op.getGain() ? memory(op.getGain()) : Value();
+  Value normed = RmsNormOp::create(builder, loc, tileOf(op.getResult(), want, made), x, gain,
                                    /*scale=*/Value(), op.getEps(), FloatAttr(), 0, /*centered=*/true);
   if (op.getBias())
     normed = ElementwiseOp::create(builder, loc, tileOf(op.getResult(), want, elementOf(op.getResult())),
-                                   ElementwiseKind::Add, normed, get(op.getBias(), {Full}));
+                                   ElementwiseKind::Add, normed, get(op.getBias(), {Full}), FloatAttr());
   put(op.getResult(), want, normed);
 }
 
@@ -176,7 +177,7 @@ Value KernelWriter::roundResult(attn::LinearOp op, unsigned i, Value sum, const 
     return castTo(builderOf(want), sum, elementOf(result));
   Value bias = read(op.getBiases()[i], want);
   return ElementwiseOp::create(builderOf(want), op.getLoc(), tileOf(result, want, elementOf(result)),
-                               ElementwiseKind::Add, sum, bias);
+                               ElementwiseKind::Add, sum, bias, FloatAttr());
 }
 
 /// The type of a linear's sums: the results' own where nothing is left to do, else f32.

@@ -313,7 +313,8 @@ Value KernelWriter::compute(Value value, const Want &want) {
   }
   auto add = cast<attn::AddOp>(op);
   Value lhs = get(add.getLhs(), want), rhs = get(add.getRhs(), want);
-  return ElementwiseOp::create(builderOf(want), op->getLoc(), type, ElementwiseKind::Add, lhs, rhs);
+  return ElementwiseOp::create(builderOf(want), op->getLoc(), type, ElementwiseKind::Add, lhs, rhs,
+                               add.getScaleAttr());
 }
 
 Value KernelWriter::castTo(OpBuilder &b, Value value, Type element) {

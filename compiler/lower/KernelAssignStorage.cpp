@@ -254,7 +254,7 @@ static LogicalResult checkEarlyStreams(ModuleOp module) {
           "streams what a kernel of this file writes, which with pdl = 1 may not be there yet: "
           "leave out pdl, or read it as a tile");
     auto norm = dyn_cast<RmsNormOp>(op);
-    if (norm && isWritten(norm.getGain()))
+    if (norm && norm.getGain() && isWritten(norm.getGain()))
       return op->emitOpError("has a gain that a kernel of this file writes, which with pdl = 1 may not be "
                              "there yet: leave out pdl");
     return WalkResult::advance();

@@ -529,10 +529,6 @@ static LogicalResult checkVariants(Operation *op) {
   }
   if (auto append = dyn_cast<KvAppendOp>(op); append && append.getKScale())
     return op->emitError("has scales of its cache; caches without them are possible");
-  if (auto norm = dyn_cast<LayerNormOp>(op)) {
-    if (!norm.getGain())
-      return op->emitError("has no gain; a layer_norm with one is possible");
-  }
   return success();
 }
 

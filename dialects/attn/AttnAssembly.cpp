@@ -436,7 +436,8 @@ ParseResult YieldOp::parse(OpAsmParser &parser, OperationState &state) {
 ParseResult AddOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
   Operand lhs, rhs;
-  if (read.operand(lhs) || parser.parseComma() || read.operand(rhs) || read.attributes({}))
+  if (read.operand(lhs) || parser.parseComma() || read.operand(rhs) ||
+      read.attributes({{"scale", Form::Number}}))
     return failure();
   return read.results(lhs.type);
 }

@@ -294,8 +294,13 @@ def Attn_YieldOp : Attn_Op<"yield", [Pure, Terminator, HasParent<"AttentionOp">]
   let arguments = (ins F32:$value);
 }
 def Attn_AddOp : Attn_ValueOp<"add", [Pure]> {
-  let summary = "element-wise sum";
-  let arguments = (ins Attn_Activation:$lhs, Attn_Activation:$rhs);
+  let summary = "element-wise sum: x + scale y";
+  let description = [{ `%sum = attn.add %x, %y {scale = 0.22}`; without a scale x + y. }];
+  let arguments = (ins Attn_Activation:$lhs, Attn_Activation:$rhs, OptionalAttr<F64Attr>:$scale);
   let results = (outs Attn_Activation:$result);
+  let extraClassDeclaration = [{
+    /// What the second operand is multiplied with.
+    double getFactor() { return getScale() ? getScale()->convertToDouble() : 1.0; }
+  }];
 }
 #endif

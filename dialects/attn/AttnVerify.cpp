@@ -333,5 +333,7 @@ LogicalResult AddOp::verify() {
   auto lhs = getLhs().getType(), rhs = getRhs().getType();
   if (lhs.getShape() != rhs.getShape())
     return emitOpError("adds values of one shape, not ") << lhs << " and " << rhs;
+  if (getScale() && !getScale()->isFinite())
+    return emitOpError("needs a finite scale");
   return verifyResultShapes(*this);
 }

@@ -394,8 +394,9 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
 void Evaluator::add(AddOp op) {
   std::vector<double> sum = read(op.getLhs());
   const std::vector<double> &rhs = read(op.getRhs());
+  double factor = op.getFactor();
   for (size_t i = 0; i < sum.size(); ++i)
-    sum[i] += rhs[i];
+    sum[i] += factor * rhs[i];
   out.values[op.getResult()] = std::move(sum);
 }
 

@@ -303,16 +303,16 @@ def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
 }
 
 //===-- Compute ------------------------------------------------------------===//
-def Kernel_RmsNormOp : Kernel_Op<"rms_norm", [MemoryEffects<[MemRead]>]> {
+def Kernel_RmsNormOp : Kernel_Op<"rms_norm", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "x * rsqrt(mean(x^2) + eps) * (offset + gain), rounded to the result's type; with `scale`, a kernel.rms_scale's result, of each row of x [tokens, n]";
   let description = [{
     `width`, where it is not 0: each so many elements of a tile [n] or [n, tokens] by themselves, with one gain of as many. `centered`: x without its
-    mean, which is a layer norm.
+    mean, which is a layer norm; it may have no gain.
   }];
-  let arguments = (ins Kernel_Tile:$x, Kernel_Mem:$gain, Optional<Kernel_Tile>:$scale, F64Attr:$eps,
+  let arguments = (ins Kernel_Tile:$x, Optional<Kernel_Mem>:$gain, Optional<Kernel_Tile>:$scale, F64Attr:$eps,
                        OptionalAttr<F64Attr>:$offset, DefaultValuedAttr<I64Attr, "0">:$width, UnitAttr:$centered);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$x `,` $gain (`scale` $scale^)? `eps` $eps attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$x (`,` $gain^)? (`scale` $scale^)? `eps` $eps attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_RmsScaleOp : Kernel_Op<"rms_scale", [Pure]> {
@@ -403,8 +403,8 @@ def Kernel_NormalizeOp : Kernel_Op<"normalize", [MemoryEffects<[MemRead]>, AttrS
   let hasVerifier = 1;
 }
 def Kernel_ElementwiseOp : Kernel_Op<"elementwise", [Pure]> {
-  let summary = "a op b in f32, rounded to the result's type; of a [n, tokens] b may be [n], the same for all tokens";
-  let arguments = (ins Kernel_ElementwiseAttr:$kind, Kernel_Tile:$a, Kernel_Tile:$b);
+  let summary = "a op b in f32, rounded to the result's type; of a [n, tokens] b may be [n], the same for all tokens; with `scale`, a + scale b";
+  let arguments = (ins Kernel_ElementwiseAttr:$kind, Kernel_Tile:$a, Kernel_Tile:$b, OptionalAttr<F64Attr>:$scale);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$kind $a `,` $b attr-dict `:` type($a) `,` type($b) `->` type($result)";
   let hasVerifier = 1;

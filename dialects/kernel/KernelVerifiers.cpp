@@ -48,11 +48,13 @@ LogicalResult RmsScaleOp::verify() {
 LogicalResult RmsNormOp::verify() {
   if (!(getEps().convertToDouble() > 0))
     return emitOpError("needs eps > 0");
+  if (!getGain() && !getCentered())
+    return emitOpError("has no gain; where it is centered it need not have one");
   if (getScale()) {
-    if (failed(checkFloatMemory(*this, getGain(), "scales by")))
-      return failure();
     if (getWidth() || getCentered())
       return emitOpError("with `scale` norms whole rows that are not centered");
+    if (failed(checkFloatMemory(*this, getGain(), "scales by")))
+      return failure();
     return checkScaledRows(*this);
   }
   int64_t width = getWidth();
@@ -63,12 +65,14 @@ LogicalResult RmsNormOp::verify() {
                                           << ": whole parts that are not centered are possible";
   if (getX().getType().getNumElements() != getResult().getType().getNumElements())
     return emitOpError("keeps its shape");
-  if (failed(checkFloatMemory(*this, getGain(), "scales by")))
-    return failure();
-  if (auto gain = cast<MemRefType>(getGain().getType());
-      gain.getNumElements() < (width ? width : getX().getType().getNumElements()))
-    return emitOpError("scales ") << getX().getType() << " by a gain of " << gain.getNumElements()
-                                  << " elements";
+  if (getGain()) {
+    if (failed(checkFloatMemory(*this, getGain(), "scales by")))
+      return failure();
+    auto gain = cast<MemRefType>(getGain().getType());
+    if (gain.getNumElements() < (width ? width : getX().getType().getNumElements()))
+      return emitOpError("scales ") << getX().getType() << " by a gain of " << gain.getNumElements()
+                                    << " elements";
+  }
   if (failed(needsReplicated(*this, getX(), "%x")))
     return failure();
   return givesReplicated(*this, getResult().getType(), "its result");
@@ -385,6 +389,8 @@ LogicalResult ElementwiseOp::verify() {
     return emitOpError("needs operands of one shape");
   if (a.getStates() != b.getStates() || a.getStates() != r.getStates())
     return emitOpError("needs operands and result in one state over every axis") << exchangeFor(a, b);
+  if (getScale() && (getKind() != ElementwiseKind::Add || !getScale()->isFinite()))
+    return emitOpError("has a finite scale where it adds, else none");
   for (StateAttr s : a.getStates())
     if (s.isPartial())
       return needsReplicated(*this, getA(), "its operands");

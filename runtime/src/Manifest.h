@@ -54,7 +54,7 @@ struct TensorSpec {
   uint64_t align = 1;           ///< bytes
   Layout layout = Layout::Native;
   int64_t columnGroup = 0; ///< of a packed weight: PackedLayout::columnGroup
-  /// Of an input [positions, dim], f32, that follows from the graph alone: cfc_generate fills it.
+  /// Of an input [positions, dim] that follows from the graph alone: cfc_generate fills it.
   std::optional<RopeTable> rope;
 
   /// How a packed weight of this shape lies in memory.

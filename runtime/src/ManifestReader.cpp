@@ -144,9 +144,9 @@ void readLayout(const Node &node, TensorSpec &tensor) {
 
 /// What a table of rotations is computed from. What is not said is as in RopeTable.
 RopeTable readRope(const Node &node, const TensorSpec &tensor) {
-  if (tensor.kind != TensorKind::Tensor || tensor.role != Role::Input || tensor.dtype != CFC_F32 ||
-      tensor.shape.size() != 2 || tensor.shape[1] % 2)
-    node.wrong("'{}' is no input of 2 dimensions, f32 and of even width", tensor.name);
+  if (tensor.kind != TensorKind::Tensor || tensor.role != Role::Input || tensor.shape.size() != 2 ||
+      tensor.shape[1] % 2 || (tensor.dtype != CFC_F32 && tensor.dtype != CFC_F16 && tensor.dtype != CFC_BF16))
+    node.wrong("'{}' is no input of 2 dimensions and floating point, of even width", tensor.name);
   RopeTable rope;
   rope.dim = tensor.shape[1];
   rope.base = node.at("base").number(1);

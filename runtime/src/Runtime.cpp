@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "cfc/runtime.h"
+#include "dialects/attn/Elements.h"
 #include "runtime/src/Binding.h"
 #include "runtime/src/UserStruct.h"
 
@@ -104,10 +105,14 @@ cfc_status cfc_workspace_size(const cfc_bundle *bundle, const char *graph, const
   });
 }
 
-static void fillRope(const cfc::RopeTable &rope, int64_t positions, float *data) {
-  std::vector<double> frequencies = cfc::ropeFrequencies(rope);
-  for (int64_t position = 0; position < positions; ++position, data += rope.dim)
-    cfc::ropeRow(rope, frequencies, position, [&](int64_t i, double value) { data[i] = float(value); });
+/// A table of rotations in its own type.
+static void fillRope(const TensorSpec &table, char *data) {
+  cfc::ElementKind kind = *cfc::parseElementKind(name(table.dtype));
+  uint64_t size = elementBytes(table.dtype);
+  std::vector<double> frequencies = cfc::ropeFrequencies(*table.rope);
+  for (int64_t position = 0; position < table.shape[0]; ++position, data += table.shape[1] * int64_t(size))
+    cfc::ropeRow(*table.rope, frequencies, position,
+                 [&](int64_t i, double value) { cfc::fromDouble(kind, value, data + i * int64_t(size)); });
 }
 
 cfc_status cfc_generate(const cfc_bundle *bundle, const char *graph, const char *tensor, void *data,
@@ -124,7 +129,7 @@ cfc_status cfc_generate(const cfc_bundle *bundle, const char *graph, const char 
     if (bytes != rowOrTensorBytes(found))
       fail(CFC_INVALID_ARGUMENT, "graph '{}': tensor '{}' has {} bytes, not {}", spec.name, tensor,
            rowOrTensorBytes(found), bytes);
-    fillRope(*found.rope, found.shape[0], static_cast<float *>(data));
+    fillRope(found, static_cast<char *>(data));
   });
 }
 

@@ -87,6 +87,7 @@ struct Attention {
 struct Add {
   Values lhs, rhs, result;
   int count;
+  float scale; // of rhs
 };
 
 } // namespace cfc_fast

@@ -103,6 +103,7 @@ struct Add {
   Elements lhs, rhs;
   double *result;
   long long count;
+  double scale; // of rhs
 };
 
 } // namespace cfc_reference

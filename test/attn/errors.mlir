@@ -223,6 +223,12 @@ attn.graph @add(%x: tensor<1x64xf16>, %y: tensor<1x32xf16>) -> tensor<1x64xf16> 
   attn.return %z
 }
 // -----
+attn.graph @add_scale(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite scale}}
+  %z = attn.add %x, %x {scale = 1.0e999}
+  attn.return %z
+}
+// -----
 attn.graph @v_dim(%cache: !attn.kv_cache<heads = 2, dim = 16, v_dim = 8, f16>, %k: tensor<1x32xf16>, %slot: tensor<1xi64>) {
   // expected-error @+1 {{%k has 32 columns; %cache holds 2 heads of 8, 16 in all}}
   %c = attn.kv_append %cache, %k, %k at %slot

@@ -52,11 +52,11 @@ attn.graph @types(%x: tensor<1x64xf16>, %w: tensor<32x64xf16>, %gain: tensor<32x
     -> (tensor<1x32xbf16>, tensor<8x4xbf16>) {
   // CHECK-NEXT: %a, %b = attn.linear %x, [%w, %w] : tensor<1x32xbf16>, tensor<1x32xf16>
   // CHECK-NEXT: %n = attn.rms_norm %b, %gain {eps = 1.000000e-05}{{$}}
-  // CHECK-NEXT: %s = attn.add %a, %n{{$}}
+  // CHECK-NEXT: %s = attn.add %a, %n {scale = 2.200000e-01}
   // CHECK-NEXT: %t = attn.rope_table {{{.*}}} : tensor<8x4xbf16>
   %a, %b = attn.linear %x, [%w, %w] : tensor<1x32xbf16>, tensor<1x32xf16>
   %n = attn.rms_norm %b, %gain {eps = 1.0e-5} : tensor<1x32xf16>
-  %s = attn.add %a, %n
+  %s = attn.add %a, %n {scale = 0.22}
   %t = attn.rope_table {base = 10000, dim = 4, positions = 8} : tensor<8x4xbf16>
   attn.return %s, %t
 }

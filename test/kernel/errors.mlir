@@ -297,3 +297,23 @@ kernel.func @written_gain(%x: memref<64xf32>, %g: memref<64xf32>, %y: memref<64x
   kernel.write %n, %y : !kernel.tile<64xf32>, memref<64xf32>
   kernel.return
 }
+
+// -----
+
+kernel.func @no_gain(%x: memref<64xf32>, %y: memref<64xf32>) axes() plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32>
+  // expected-error@+1 {{has no gain; where it is centered it need not have one}}
+  %n = kernel.rms_norm %t eps 1.0e-6 : !kernel.tile<64xf32> -> !kernel.tile<64xf32>
+  kernel.write %n, %y : !kernel.tile<64xf32>, memref<64xf32>
+  kernel.return
+}
+
+// -----
+
+kernel.func @scaled_product(%x: memref<64xf32>, %y: memref<64xf32>) axes() plan() {
+  %t = kernel.read %x : memref<64xf32> -> !kernel.tile<64xf32>
+  // expected-error@+1 {{has a finite scale where it adds, else none}}
+  %n = kernel.elementwise mul %t, %t {scale = 0.5 : f64} : !kernel.tile<64xf32>, !kernel.tile<64xf32> -> !kernel.tile<64xf32>
+  kernel.write %n, %y : !kernel.tile<64xf32>, memref<64xf32>
+  kernel.return
+}

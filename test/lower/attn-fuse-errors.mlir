@@ -56,12 +56,6 @@ attn.graph @gap(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16>
   attn.return %y
 }
 // -----
-attn.graph @no_gain(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
-  // expected-error @+1 {{has no gain; a layer_norm with one is possible}}
-  %y = attn.layer_norm %x {eps = 1.0e-5}
-  attn.return %y
-}
-// -----
 attn.graph @f8(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 64, f8E4M3FN>, %s: tensor<1xf32>,
     %len: !attn.lengths<1, capacity = 64>) -> tensor<1x64xf16> {
   // expected-error @+1 {{has scales of its cache; caches without them are possible}}

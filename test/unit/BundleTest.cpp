@@ -361,9 +361,12 @@ TEST_CASE("what a generated table is computed from is optional") {
     INFO(why);
     CHECK_THROWS_WITH(parseManifest(json.dump()), Contains("graphs[0].tensors[0].rope") && Contains(why));
   };
-  refused([](Json &t) { t["dtype"] = "f16"; }, "is no input of 2 dimensions, f32 and of even width");
-  refused([](Json &t) { t["shape"] = {4, 7}; }, "is no input of 2 dimensions, f32 and of even width");
-  refused([](Json &t) { t["role"] = "output"; }, "is no input of 2 dimensions, f32 and of even width");
+  refused([](Json &t) { t["dtype"] = "i32"; },
+          "is no input of 2 dimensions and floating point, of even width");
+  refused([](Json &t) { t["shape"] = {4, 7}; },
+          "is no input of 2 dimensions and floating point, of even width");
+  refused([](Json &t) { t["role"] = "output"; },
+          "is no input of 2 dimensions and floating point, of even width");
   refused([](Json &t) { t["rope"]["base"] = 0; }, "0 is not a number from 1 on");
   refused([](Json &t) { t["rope"]["base"] = "1"; }, "is string, not a number");
   refused([](Json &t) { t["rope"]["factor"] = 0; }, "0 is not a number from");

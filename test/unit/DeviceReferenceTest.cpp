@@ -491,7 +491,7 @@ TEST_CASE("what the chain does not take is refused") {
     return "";
   };
   CHECK_THAT(refuse("attn.graph @g(%a: tensor<2x8xf16>, %b: tensor<2x8xf16>) -> tensor<2x8xf16> {\n"
-                    "  %c = attn.add %a, %b\n  attn.return %c\n}"),
+                    "  %c = attn.add %a, %b {scale = 0.22}\n  attn.return %c\n}"),
              Contains("one request, not 2"));
   CHECK_THAT(refuse("attn.graph @g(%q: tensor<1x12xf16>, %c: !attn.kv_cache<heads = 1, dim = 12, f16>,\n"
                     "    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x12xf16> {\n"

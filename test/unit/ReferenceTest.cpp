@@ -463,12 +463,12 @@ TEST_CASE("logits far from 0 neither overflow nor vanish") {
 
 TEST_CASE("add, and taps of every value") {
   Example e("attn.graph @g(%x: tensor<1x2xf16>) -> tensor<1x2xf16> {\n"
-            "  %a = attn.add %x, %x\n  %b = attn.add %a, %x\n  attn.return %b\n}");
+            "  %a = attn.add %x, %x\n  %b = attn.add %a, %x {scale = -0.5}\n  attn.return %b\n}");
   e.set("x", ElementKind::F16, {1, 2}, {1, -2});
   ReferenceResult result = e.run();
   CHECK(result.values.size() == 2);
   for (auto &[value, numbers] : result.values)
-    CHECK(numbers == (getValueName(value) == "a" ? Numbers{2, -4} : Numbers{3, -6}));
+    CHECK(numbers == (getValueName(value) == "a" ? Numbers{2, -4} : Numbers{1.5, -3}));
 }
 
 TEST_CASE("inputs that are missing or do not fit are named") {

@@ -251,11 +251,11 @@ void BaselineChain::add(attn::AttentionOp op) {
 
 void BaselineChain::add(attn::AddOp op) {
   reserve(op.getResult());
-  addStep<fast::Add>({"fast_add.cu", "fast_add", {}}, threadsFor(columnsOf(op.getResult())),
-                     [op](const Binding &b) mutable {
-                       return fast::Add{b.values(op.getLhs()), b.values(op.getRhs()),
-                                        b.values(op.getResult()), columnsOf(op.getResult())};
-                     });
+  addStep<fast::Add>(
+      {"fast_add.cu", "fast_add", {}}, threadsFor(columnsOf(op.getResult())), [op](const Binding &b) mutable {
+        return fast::Add{b.values(op.getLhs()), b.values(op.getRhs()), b.values(op.getResult()),
+                         columnsOf(op.getResult()), float(op.getFactor())};
+      });
 }
 
 //===----------------------------------------------------------------------===//

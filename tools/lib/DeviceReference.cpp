@@ -305,6 +305,7 @@ void DeviceReference::run(attn::AddOp op) {
   a.rhs = read(op.getRhs());
   a.result = define(op.getResult());
   a.count = rowsOf(op.getResult()) * columnsOf(op.getResult());
+  a.scale = op.getFactor();
   launch("add", "add", a.count, a);
 }
 

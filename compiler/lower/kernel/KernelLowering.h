@@ -258,7 +258,7 @@ private:
   llvm::LogicalResult lowerRmsNorm(RmsNormOp op);
   llvm::LogicalResult lowerRope(RopeOp op);
   llvm::LogicalResult lowerElementwise(ElementwiseOp op);
-  Value combine(ElementwiseKind kind, Value x, Value y);
+  Value combine(ElementwiseOp op, Value x, Value y);
   llvm::LogicalResult lowerCast(CastOp op);
   llvm::LogicalResult lowerFold(FoldOp op);
   /// Sum or max over 256 virtual lanes, of which each consumer thread has one or two (lane, i), in all
@@ -269,6 +269,7 @@ private:
   Value withOffset(RmsNormOp op, Value gain);
   Value normScale(RmsNormOp op, Value squares, int64_t n);
   llvm::LogicalResult lowerPartNorm(RmsNormOp op);
+  llvm::LogicalResult lowerNormInLoops(RmsNormOp op);
   void forHeldChunks(int64_t n, llvm::function_ref<void(int64_t, int64_t, Value, Value)> body);
   Values loadChunk(mlir::Type element, Value from, Value exists);
   Values chunkElements(mlir::Type element, const Values &words);

@@ -201,35 +201,45 @@ LogicalResult KernelLowering::lowerPartNorm(RmsNormOp op) {
   return success();
 }
 
-LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
-  if (op.getWidth())
-    return lowerPartNorm(op);
+/// A norm of vectors that registers do not hold, or that is centered.
+LogicalResult KernelLowering::lowerNormInLoops(RmsNormOp op) {
   int64_t n = op.getX().getType().getNumElements();
-  auto gainType = cast<MemRefType>(op.getGain().getType());
-  if (!gains.contains(op)) {
-    Value mean, gain = memory.lookup(op.getGain());
-    if (op.getCentered())
-      mean = b.fdiv(sumInLoop(op, [](Value x) { return x; }), b.f32(n));
-    auto centered = [&](Value x) { return mean ? b.fsub(x, mean) : x; };
-    Value squares = sumInLoop(op, [&](Value x) {
-      Value from = centered(x);
-      return b.fmul(from, from);
-    });
-    Value scale = normScale(op, squares, n);
-    forEachBatched(
-        n, 16,
-        [&](Value i) {
-          Value at = b.offset(gain, b.wide(b.mul(i, gainType.getElementTypeBitWidth() / 8)));
-          return b.load(gainType.getElementType(), at);
-        },
-        [&](Value i, Value g) {
-          Value x = centered(loadElement(op.getX(), i));
-          storeElement(op.getResult(), i, b.fmul(b.fmul(x, scale), withOffset(op, b.toF32(g))));
-        });
+  Value mean;
+  if (op.getCentered())
+    mean = b.fdiv(sumInLoop(op, [](Value x) { return x; }), b.f32(n));
+  auto centered = [&](Value x) { return mean ? b.fsub(x, mean) : x; };
+  Value squares = sumInLoop(op, [&](Value x) {
+    Value from = centered(x);
+    return b.fmul(from, from);
+  });
+  Value scale = normScale(op, squares, n);
+  auto scaled = [&](Value i) { return b.fmul(centered(loadElement(op.getX(), i)), scale); };
+  if (!op.getGain()) {
+    forEach(n, [&](Value i) { storeElement(op.getResult(), i, scaled(i)); });
     sync();
     return success();
   }
+  Type element = cast<MemRefType>(op.getGain().getType()).getElementType();
+  Value gain = memory.lookup(op.getGain());
+  forEachBatched(
+      n, 16,
+      [&](Value i) {
+        return b.load(element, b.offset(gain, b.wide(b.mul(i, element.getIntOrFloatBitWidth() / 8))));
+      },
+      [&](Value i, Value g) {
+        storeElement(op.getResult(), i, b.fmul(scaled(i), withOffset(op, b.toF32(g))));
+      });
+  sync();
+  return success();
+}
 
+LogicalResult KernelLowering::lowerRmsNorm(RmsNormOp op) {
+  if (op.getWidth())
+    return lowerPartNorm(op);
+  if (!gains.contains(op))
+    return lowerNormInLoops(op);
+  int64_t n = op.getX().getType().getNumElements();
+  auto gainType = cast<MemRefType>(op.getGain().getType());
   ReadOp read = readOf(op);
   Type element = op.getX().getType().getElementType(), rounded = op.getResult().getType().getElementType();
   Value from = read ? memory.lookup(read.getMemory()) : bufferOf(op.getX());
@@ -335,10 +345,12 @@ LogicalResult KernelLowering::lowerRope(RopeOp op) {
   return success();
 }
 
-Value KernelLowering::combine(ElementwiseKind kind, Value x, Value y) {
-  return kind == ElementwiseKind::Add   ? b.fadd(x, y)
-         : kind == ElementwiseKind::Mul ? b.fmul(x, y)
-                                        : b.fmax(x, y);
+Value KernelLowering::combine(ElementwiseOp op, Value x, Value y) {
+  if (op.getScale())
+    y = b.fmul(y, b.f32(op.getScale()->convertToDouble()));
+  return op.getKind() == ElementwiseKind::Add   ? b.fadd(x, y)
+         : op.getKind() == ElementwiseKind::Mul ? b.fmul(x, y)
+                                                : b.fmax(x, y);
 }
 
 LogicalResult KernelLowering::lowerElementwise(ElementwiseOp op) {
@@ -346,7 +358,7 @@ LogicalResult KernelLowering::lowerElementwise(ElementwiseOp op) {
   int64_t repeats = n / localElements(func, op.getB().getType());
   forEach(n, [&](Value i) {
     Value x = loadElement(op.getA(), i), y = loadElement(op.getB(), repeats > 1 ? b.div(i, repeats) : i);
-    storeElement(op.getResult(), i, combine(op.getKind(), x, y));
+    storeElement(op.getResult(), i, combine(op, x, y));
   });
   sync();
   return success();

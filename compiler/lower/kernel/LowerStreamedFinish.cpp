@@ -164,7 +164,7 @@ void KernelLowering::finishElements(FinishOp op, Value index, DenseMap<Value, Va
     } else if (auto pair = dyn_cast<ElementwiseOp>(inner)) {
       Values values;
       for (auto [x, y] : llvm::zip(known[pair.getA()], known[pair.getB()]))
-        values.push_back(combine(pair.getKind(), x, y));
+        values.push_back(combine(pair, x, y));
       roundElements(values, pair.getResult());
       known[pair.getResult()] = values;
     } else if (auto write = dyn_cast<WriteOp>(inner)) {

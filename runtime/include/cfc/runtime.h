@@ -221,8 +221,8 @@ CFC_API cfc_status cfc_workspace_size(const cfc_bundle *bundle, const char *grap
 
 /* Writes the values of `tensor` of `graph` (NULL: the only one) where they follow from the graph alone: a
  * table of rotations that attn.rope_table makes, named generated.…, with "rope" in the manifest. `data` is
- * host memory of `bytes` bytes, those of the tensor (f32, its shape row-major). Bindings of all layers may
- * share one copy on the device. Needs no device. Fails with CFC_INVALID_ARGUMENT for any other tensor or
+ * host memory of `bytes` bytes, those of the tensor (its type and shape, row-major). Bindings of all layers
+ * may share one copy on the device. Needs no device. Fails with CFC_INVALID_ARGUMENT for any other tensor or
  * size. Since 1003. */
 CFC_API cfc_status cfc_generate(const cfc_bundle *bundle, const char *graph, const char *tensor, void *data,
                                 uint64_t bytes);

@@ -141,12 +141,11 @@ public:
     return bytes;
   }
 
-  /// The values of a table of rotations that the graph generates ("rope" in the manifest), [positions, dim]
-  /// in host memory. Copy it to the device once; every layer's binding may name that copy.
-  std::vector<float> generate(const char *tensor, int64_t positions, int64_t dim,
-                              const char *graph = nullptr) const {
-    std::vector<float> table(size_t(positions) * size_t(dim));
-    check(cfc_generate(handle.get(), graph, tensor, table.data(), table.size() * sizeof(float)));
+  /// The values of a table of rotations that the graph generates ("rope" in the manifest): `bytes` bytes,
+  /// those of the tensor. Copy it to the device once; every layer's binding may name that copy.
+  std::vector<char> generate(const char *tensor, size_t bytes, const char *graph = nullptr) const {
+    std::vector<char> table(bytes);
+    check(cfc_generate(handle.get(), graph, tensor, table.data(), bytes));
     return table;
   }
 

@@ -18,6 +18,7 @@ import torch
 
 _DTYPES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 3, torch.int32: 4, torch.int64: 5,
            torch.float8_e4m3fn: 6}
+_TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 _P, _U32, _U64, _I64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
 
 
@@ -169,9 +170,9 @@ class Bundle:
     def _table(self, spec, device, graph):
         key = graph, spec["name"], device
         if key not in self._tables:
-            table = torch.empty(spec["shape"], dtype=torch.float32)
+            table = torch.empty(spec["shape"], dtype=_TYPES[spec["dtype"]])
             self._lib.generate(self._handle, graph.encode() if graph else None, spec["name"].encode(),
-                               _P(table.data_ptr()), _U64(table.numel() * 4))
+                               _P(table.data_ptr()), _U64(table.numel() * table.element_size()))
             self._tables[key] = table.to(device)
         return self._tables[key]
 

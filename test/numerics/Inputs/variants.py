@@ -34,7 +34,8 @@ def attention(batch, options, heads=2, group=3, dim=24, window=0, page=0):
 def block(norm, tokens=1):
     """A block with norms by head, biases, and heads of which a part is rotated."""
     t = tokens
-    first = {"layer": "attn.layer_norm %x, %gain, %bias {eps = 1.0e-5}",
+    scale = " {scale = 0.22}" if norm == "plain" else ""
+    first = {"layer": "attn.layer_norm %x, %gain, %bias {eps = 1.0e-5}", "plain": "attn.layer_norm %x {eps = 1.0e-5}",
              "offset": "attn.rms_norm %x, %gain {eps = 1.0e-5, offset = 1}"}[norm]
     return f"""attn.graph @block(%x: tensor<{t}x104xf16>, %gain: tensor<104xf16>, %bias: tensor<104xf16>, %w_q: tensor<96x104xf16>,
     %w_k: tensor<48x104xf16>, %w_v: tensor<48x104xf16>, %b_q: tensor<96xf16>, %b_k: tensor<48xf16>, %b_v: tensor<48xf16>,
@@ -50,13 +51,13 @@ def block(norm, tokens=1):
   %c = attn.kv_append %cache, %kr, %v at %slot
   %o = attn.attention %qr, %c, %len {{scale = 0.1}}
   %y = attn.linear %o, [%w_o] bias [%b_o]
-  %z = attn.add %x, %y
+  %z = attn.add %x, %y{scale}
   attn.return %z
 }}"""
 
 
 kind, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
-print({"layer": lambda: block("layer"), "offset": lambda: block("offset"), "tokens": lambda: block("offset", 3),
+print({"layer": lambda: block("layer"), "offset": lambda: block("offset"), "plain": lambda: block("plain"), "tokens": lambda: block("offset", 3),
        "window": lambda: attention(1, [], window=number), "softcap": lambda: attention(1, ["softcap"]),
        "sinks": lambda: attention(1, ["sinks"]),
        "bias": lambda: attention(1, ["bias"], group=10),
