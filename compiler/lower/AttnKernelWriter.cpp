@@ -129,7 +129,7 @@ Value KernelWriter::listWork() {
       attn::KvAppendOp append = attention.getAppend();
       return WorkListOp::create(prologue, op->getLoc(), WorkType::get(context), memory(attention.getCache()),
                                 memory(attention.getLen()), append ? memory(append.getSlot()) : Value(),
-                                boundOf(attention));
+                                boundOf(attention), attention.getWindow().value_or(0));
     }
   llvm_unreachable("only kernels of an attention share out heads");
 }

@@ -9,6 +9,8 @@
 #include "dialects/kernel/Kernel.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/DenseMap.h"
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,11 @@ inline constexpr int64_t kZeroBytes = 256;
 
 /// Tokens in a segment and in an online softmax lane; groups of segments (docs/design.md, "Order of sums").
 inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4, kGroups = 16;
+
+/// Cached tokens in a window, of which the new token, if there is one, takes a place.
+inline int64_t cachedInWindow(int64_t window, bool appends) {
+  return std::min<int64_t>(window - appends, std::numeric_limits<int32_t>::max());
+}
 
 /// Columns of K and V arrive in boxes of 64: boxes of a head.
 inline int64_t headBoxes(int64_t dim) { return (dim + 63) / 64; }

@@ -160,8 +160,18 @@ static void describeUses(runtime::TensorSpec &cache, const TensorInfo &info,
       *name = names.lookup(values->front());
 }
 
+/// Requests that a graph serves: as many as it has lengths, else rows.
+static int64_t batchOf(attn::GraphOp graph) {
+  for (Type type : graph.getArgumentTypes())
+    if (auto lengths = dyn_cast<attn::LengthsType>(type))
+      return lengths.getCount();
+  auto result = dyn_cast<RankedTensorType>(graph.getResultTypes().front());
+  return result ? result.getDimSize(0) : 1;
+}
+
 /// Shapes, roles and bounds as the graph has them; kernels know tensors as flat memory.
 static void describeAsInGraph(runtime::GraphSpec &spec, attn::GraphOp graph) {
+  spec.batch = batchOf(graph);
   std::map<std::string, TensorInfo> infos;
   llvm::DenseMap<Value, std::string> names;
   for (TensorInfo &info : tensorsOf(graph)) {

@@ -196,7 +196,8 @@ static LogicalResult checkChunk(LoadCacheOp op) {
       return op.emitOpError("streams a share of the item of its kernel.for_items, `at` that item");
     auto list = loop.getWork().getDefiningOp<WorkListOp>();
     if (list && list.getCache() == op.getCache() && list.getLength() == op.getLength() &&
-        list.getSlot() == op.getSlot() && list.getBound() == op.getBound())
+        list.getSlot() == op.getSlot() && list.getBound() == op.getBound() &&
+        list.getWindow() == op.getWindow())
       return success();
     return op.emitOpError("streams other tokens than those that its kernel.work_list shares out");
   }
@@ -252,6 +253,8 @@ LogicalResult WorkListOp::verify() {
   int64_t bound = getBound();
   if (bound < 1 || bound > kMaxIndexed / 2)
     return emitOpError("has a bound of ") << bound << " tokens; 1 to " << kMaxIndexed / 2 << " are possible";
+  if (int64_t window = getWindow(); window < 0)
+    return emitOpError("has a window of ") << window << " tokens; 1 or more are possible, or 0 for all";
   return success();
 }
 

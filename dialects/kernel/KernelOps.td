@@ -176,9 +176,11 @@ def Kernel_WorkListOp : Kernel_Op<"work_list", [MemoryEffects<[MemRead]>]> {
   let description = [{
     All work is a sequence of units: request by request, head by head, 16 groups of segments each. A unit costs the segments
     of its group, the first one of a head one more. Of n clusters cluster i takes the units before which a cost from
-    i / n to (i + 1) / n of the whole lies: some heads it has whole, at most two in part. Operands as of kernel.load_cache.
+    i / n to (i + 1) / n of the whole lies: some heads it has whole, at most two in part. Operands and `window` as of
+    kernel.load_cache: what a window leaves out costs nothing.
   }];
-  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, I64Attr:$bound);
+  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, I64Attr:$bound,
+                       DefaultValuedAttr<I64Attr, "0">:$window);
   let results = (outs Kernel_Work:$result);
   let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? `bound` $bound attr-dict `:` type(operands)";
   let hasVerifier = 1;

@@ -171,8 +171,18 @@ std::optional<std::string_view> Bundle::section(std::string_view name) const {
   return std::nullopt;
 }
 
-std::string_view Bundle::planText(size_t variant) const {
-  return section(variant ? fmt::format("plan.{}", variant) : "plan").value_or("");
+std::string sectionName(std::string_view kind, size_t index) {
+  return index ? fmt::format("{}.{}", kind, index) : std::string(kind);
+}
+
+std::string_view Bundle::graphText(const GraphSpec &graph) const {
+  return section(sectionName("graph", &graph - manifest.graphs.data())).value_or("");
+}
+
+std::string_view Bundle::planText(const GraphSpec &graph, size_t variant) const {
+  for (const GraphSpec *before = manifest.graphs.data(); before != &graph; ++before)
+    variant += before->variants.size();
+  return section(sectionName("plan", variant)).value_or("");
 }
 
 std::string_view Bundle::cubin(uint32_t index) const {

@@ -37,13 +37,18 @@ struct Bundle {
   /// The content of a section, or nothing where there is none of that name.
   std::optional<std::string_view> section(std::string_view name) const;
   std::string_view manifestText() const { return section("manifest").value_or(""); }
-  std::string_view graphText() const { return section("graph").value_or(""); }
-  /// The plan of a variant of the graph: section plan, plan.1, plan.2, …
-  std::string_view planText(size_t variant = 0) const;
+  /// The text of a graph of the manifest: section graph, graph.1, graph.2, …
+  std::string_view graphText(const GraphSpec &graph) const;
+  /// The plan of a variant. Sections plan, plan.1, plan.2, … hold those of all variants of the first graph,
+  /// then those of the second, and so on.
+  std::string_view planText(const GraphSpec &graph, size_t variant) const;
   std::string_view cubin(uint32_t index) const;
   /// The graph of that name, or the only one for "". Throws Error with the nearest name.
   const GraphSpec &graph(std::string_view name) const;
 };
+
+/// Name of a section of which there may be several: KIND, KIND.1, KIND.2, …
+std::string sectionName(std::string_view kind, size_t index);
 
 struct ReadOptions {
   bool checkDigests = true; ///< of the sections' content

@@ -240,6 +240,8 @@ static Json variantJson(const VariantSpec &variant) {
 static Json graphJson(const GraphSpec &graph) {
   Json json;
   json["name"] = graph.name;
+  if (graph.batch != 1)
+    json["batch"] = graph.batch;
   json["tensors"] = Json::array();
   for (const TensorSpec &tensor : graph.tensors)
     json["tensors"].push_back(tensorJson(tensor));

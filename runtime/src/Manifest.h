@@ -115,6 +115,7 @@ struct VariantSpec {
 
 struct GraphSpec {
   std::string name;
+  int64_t batch = 1; ///< requests that it serves; with fewer the others are idle
   std::vector<TensorSpec> tensors;
   std::vector<TableEntry> table;
   std::vector<MapSpec> maps;

@@ -386,6 +386,8 @@ VariantSpec readVariant(const Node &node) {
 GraphSpec readGraph(const Node &node) {
   GraphSpec graph;
   graph.name = node.at("name").nonEmptyText();
+  if (node.has("batch"))
+    graph.batch = node.at("batch").integer(1, 1 << 20);
   std::set<std::string> names;
   for (const Node &item : node.at("tensors").items(1)) {
     graph.tensors.push_back(readTensor(item));

@@ -238,13 +238,26 @@ void perform(Request &request, const LoadedBundle &bundle, CUstream stream) {
   launchInPlace(kernel, request.move, request.scratch, request.scratchBytes);
 }
 
+/// The graph of that name, or for null the first that has the weight: all read it alike. Where none has it,
+/// the first, which then says so.
+const GraphSpec &graphWith(const Bundle &bundle, const char *graph, const char *weight) {
+  if (graph || !weight)
+    return bundle.graph(graph ? graph : "");
+  for (const GraphSpec &spec : bundle.manifest.graphs)
+    for (const TensorSpec &tensor : spec.tensors)
+      if (tensor.name == weight)
+        return spec;
+  return bundle.manifest.graphs.front();
+}
+
 cfc_status convert(const cfc_bundle *bundle, const char *graph, const cfc_tensor *weight,
                    const cfc_pack_args *args, CUstream stream, bool unpacking) {
   return guarded([&] {
     if (!bundle || !weight)
       fail(CFC_INVALID_ARGUMENT, "{}: {} is null", unpacking ? "cfc_unpack" : "cfc_pack",
            bundle ? "weight" : "bundle");
-    const GraphSpec &spec = bundle->loaded->bundle.graph(graph ? graph : "");
+    cfc_tensor given = readStruct<cfc_tensor>(weight, "cfc_tensor");
+    const GraphSpec &spec = graphWith(bundle->loaded->bundle, graph, given.name);
     Request request = readRequest(spec, weight, args, unpacking);
     perform(request, *bundle->loaded, stream);
   });
@@ -257,7 +270,7 @@ cfc_status cfc_packed_bytes(const cfc_bundle *bundle, const char *graph, const c
   return guarded([&] {
     if (!bundle || !bytes)
       fail(CFC_INVALID_ARGUMENT, "cfc_packed_bytes: {} is null", bundle ? "bytes" : "bundle");
-    const GraphSpec &spec = bundle->loaded->bundle.graph(graph ? graph : "");
+    const GraphSpec &spec = graphWith(bundle->loaded->bundle, graph, weight);
     const TensorSpec &tensor = spec.tensors[findTensor(spec, weight, 0)];
     bool packed = tensor.layout == Layout::Packed;
     *bytes = packed ? tensor.packed().bytes() : 0;

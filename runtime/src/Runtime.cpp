@@ -34,6 +34,7 @@ const char *cfc_status_name(cfc_status status) {
     CFC_NAME(CFC_UNSUPPORTED_VERSION)
     CFC_NAME(CFC_UNSUPPORTED_DEVICE)
     CFC_NAME(CFC_NO_DEVICE)
+    CFC_NAME(CFC_UNSUPPORTED_SIZE)
     CFC_NAME(CFC_DRIVER_ERROR)
     CFC_NAME(CFC_OUT_OF_MEMORY)
     CFC_NAME(CFC_INTERNAL_ERROR)
@@ -88,20 +89,60 @@ static std::optional<int64_t> lengthBound(const GraphSpec &graph) {
   return bound;
 }
 
+/// What a graph serves less of than the limits ask for; "" where it serves all.
+static std::string tooMuch(const GraphSpec &graph, const cfc_limits &limits) {
+  if (limits.max_batch > graph.batch)
+    return fmt::format("max_batch is {}, the graph serves {}", limits.max_batch, graph.batch);
+  std::optional<int64_t> bound = lengthBound(graph);
+  if (bound && limits.max_length > uint64_t(*bound))
+    return fmt::format("max_length is {}, the graph's bound is {}", limits.max_length, *bound);
+  return "";
+}
+
+cfc_status cfc_graph_for(const cfc_bundle *bundle, const cfc_limits *limits, const char **graph) {
+  return guarded([&] {
+    need(bundle, "cfc_graph_for", "bundle");
+    need(graph, "cfc_graph_for", "graph");
+    cfc_limits read = readOptionalStruct(limits, "cfc_limits");
+    const GraphSpec *best = nullptr, *largest = nullptr;
+    for (const GraphSpec &spec : bundle->loaded->bundle.manifest.graphs) {
+      if (tooMuch(spec, read).empty() && (!best || spec.batch < best->batch))
+        best = &spec;
+      if (!largest || spec.batch > largest->batch)
+        largest = &spec;
+    }
+    if (!best)
+      fail(CFC_UNSUPPORTED_SIZE, "graph '{}', the bundle's largest: {}", largest->name,
+           tooMuch(*largest, read));
+    *graph = best->name.c_str();
+  });
+}
+
 cfc_status cfc_workspace_size(const cfc_bundle *bundle, const char *graph, const cfc_limits *limits,
                               size_t *bytes, size_t *align) {
   return guarded([&] {
     need(bundle, "cfc_workspace_size", "bundle");
     need(bytes, "cfc_workspace_size", "bytes");
-    const GraphSpec &spec = bundle->loaded->bundle.graph(graphName(graph));
     cfc_limits read = readOptionalStruct(limits, "cfc_limits");
-    std::optional<int64_t> bound = lengthBound(spec);
-    if (bound && read.max_length > uint64_t(*bound))
-      fail(CFC_INVALID_ARGUMENT, "graph '{}': max_length is {}, the graph's bound is {}", spec.name,
-           read.max_length, *bound);
-    *bytes = spec.workspace.bytes;
+    const Bundle &loaded = bundle->loaded->bundle;
+    const GraphSpec *only = graph ? &loaded.graph(graph) : nullptr;
+    WorkspaceSpec most;
+    bool served = false;
+    std::string why;
+    for (const GraphSpec &spec : loaded.manifest.graphs) {
+      if (only && only != &spec)
+        continue;
+      std::string lack = tooMuch(spec, read);
+      served |= lack.empty();
+      why = lack.empty() ? why : fmt::format("graph '{}': {}", spec.name, lack);
+      most.bytes = std::max(most.bytes, spec.workspace.bytes);
+      most.align = std::max(most.align, spec.workspace.align);
+    }
+    if (!served)
+      fail(CFC_UNSUPPORTED_SIZE, "{}", why);
+    *bytes = most.bytes;
     if (align)
-      *align = spec.workspace.align;
+      *align = most.align;
   });
 }
 

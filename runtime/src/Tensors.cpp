@@ -132,8 +132,6 @@ struct Check {
       wrong("capacity is {} tokens and blocks {}; both must be positive", given.capacity, given.blocks);
     bound.capacity = given.capacity;
     bound.blocks = given.blocks;
-    if (!spec.hasBlocks() && given.blocks > 1)
-      wrong("it has {} blocks, the graph serves one request without pages", given.blocks);
     if (spec.page) {
       if (given.blocks == 0)
         wrong("blocks is 0; the number of pages in the pool must be given");

@@ -17,6 +17,7 @@ namespace cfc::runtime {
 /// Size of a struct in the first version of the interface, where it has grown since.
 template <class T> inline constexpr size_t kFirstSize = sizeof(T);
 template <> inline constexpr size_t kFirstSize<cfc_tensor> = offsetof(cfc_tensor, layout);
+template <> inline constexpr size_t kFirstSize<cfc_limits> = offsetof(cfc_limits, max_batch);
 template <> inline constexpr size_t kFirstSize<cfc_launch_args> = offsetof(cfc_launch_args, length_hint);
 
 /// The caller's real size, which is in its first field. It is never less than in the first version.

@@ -87,3 +87,24 @@ kernel.func @few_pages(%q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 64
   %p = kernel.attend %x, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32>
   kernel.return
 }
+
+// -----
+
+kernel.func @other_window(%q: memref<192xf16>, %c: !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, %len: memref<3xi32>) axes(head = 3 @grid) plan() {
+  %w = kernel.work_list %c tokens %len bound 64 {window = 7 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
+  kernel.for_items %h, %s over head by %w {
+    %x = kernel.read %q at %h : memref<192xf16> -> !kernel.tile<64xf16>
+    // expected-error@+1 {{streams other tokens than those that its kernel.work_list shares out}}
+    %kv = kernel.load_cache %c tokens %len at %h chunk %s bound 64 {window = 8 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<64, f16>
+    %p = kernel.attend %x, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32, head: partial(softmax)>
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @no_window(%c: !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, %len: memref<3xi32>) axes(head = 3 @grid) plan() {
+  // expected-error@+1 {{has a window of -1 tokens; 1 or more are possible, or 0 for all}}
+  %w = kernel.work_list %c tokens %len bound 64 {window = -1 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
+  kernel.return
+}

@@ -135,6 +135,14 @@ TEST_CASE("a batch's bytes are those of each request's length", "[bench]") {
   bytes = blockBytes(batchGraph(16), inputs, lengths);
   CHECK(bytes.cache == row * (115 + 3));
   CHECK(bytes.activations == 2 * 3 * 2 + 4 * (1 + 1 + 7)); // the entries in use alone
+
+  // Of a window of 20 the new token is one: 15 and 19 cached tokens are read, in the pages from 5 on.
+  for (InputSpec &spec : inputs)
+    spec.window = 20;
+  bytes = blockBytes(batchGraph(16), inputs, lengths);
+  CHECK(bytes.cache == row * (15 + 19 + 3));
+  CHECK(bytes.activations == 2 * 3 * 2 + 4 * (1 + 1 + 2));
+  CHECK(blockBytes(batchGraph(0), inputs, 10).cache == row * 3 * 11);
 }
 
 TEST_CASE("every exchange that bench knows is a kernel, and runs", "[bench]") {

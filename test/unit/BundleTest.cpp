@@ -53,14 +53,33 @@ TEST_CASE("a bundle comes back as it was written") {
   Bundle bundle = parseBundle(packed(), "test.cfk");
   CHECK(bundle.manifestText() == toJson(smallManifest()));
   CHECK(toJson(bundle.manifest) == toJson(smallManifest()));
-  CHECK(bundle.graphText() == "attn.graph @block");
-  CHECK(bundle.planText() == "plan");
+  CHECK(bundle.graphText(bundle.graph("")) == "attn.graph @block");
+  CHECK(bundle.planText(bundle.graph(""), 0) == "plan");
   CHECK(bundle.cubin(0) == "first cubin");
   CHECK(bundle.cubin(1) == "second cubin");
   for (const Section &section : bundle.sections)
     CHECK(section.offset % kSectionAlign == 0);
   CHECK(&bundle.graph("") == &bundle.graph("block"));
   CHECK_THROWS_WITH(bundle.graph("blok"), Contains("did you mean 'block'?"));
+}
+
+TEST_CASE("texts and plans are numbered over all graphs") {
+  Manifest manifest = smallManifest();
+  VariantSpec second = manifest.graphs[0].variants[0];
+  second.planHash = "second";
+  manifest.graphs[0].variants.push_back(second);
+  manifest.graphs.push_back(smallManifest().graphs[0]);
+  manifest.graphs[1].name = "other";
+  std::vector<SectionContent> sections = sectionsWith(toJson(manifest));
+  sections.push_back({"graph.1", "attn.graph @other"});
+  sections.push_back({"plan.1", "plan of the second variant"});
+  sections.push_back({"plan.2", "plan of the other graph"});
+  Bundle bundle = parseBundle(packBundle(sections), "test.cfk");
+  CHECK(bundle.graphText(bundle.graph("block")) == "attn.graph @block");
+  CHECK(bundle.graphText(bundle.graph("other")) == "attn.graph @other");
+  CHECK(bundle.planText(bundle.graph("block"), 1) == "plan of the second variant");
+  CHECK(bundle.planText(bundle.graph("other"), 0) == "plan of the other graph");
+  CHECK(bundle.planText(bundle.graph("other"), 1).empty());
 }
 
 TEST_CASE("every truncated bundle is refused") {

@@ -34,11 +34,70 @@ TEST_CASE("bundles load from memory and need no device") {
   size_t bytes = 0, align = 0;
   REQUIRE(cfc_workspace_size(bundle.get(), nullptr, nullptr, &bytes, &align) == CFC_OK);
   CHECK((bytes == 1024 && align == 256));
-  cfc_limits limits{sizeof limits, 129};
-  CHECK(cfc_workspace_size(bundle.get(), "block", &limits, &bytes, nullptr) == CFC_INVALID_ARGUMENT);
+  cfc_limits limits{};
+  limits.size = sizeof limits;
+  limits.max_length = 129;
+  CHECK(cfc_workspace_size(bundle.get(), "block", &limits, &bytes, nullptr) == CFC_UNSUPPORTED_SIZE);
   CHECK_THAT(cfc_last_error(), Contains("max_length is 129, the graph's bound is 128"));
   CHECK(cfc_workspace_size(bundle.get(), "blocks", nullptr, &bytes, nullptr) == CFC_INVALID_ARGUMENT);
   CHECK_THAT(cfc_last_error(), Contains("did you mean 'block'?"));
+}
+
+TEST_CASE("the graph for a number of requests is the smallest that serves them") {
+  Manifest manifest = smallManifest();
+  for (int64_t batch : {4, 2, 8}) {
+    GraphSpec graph = smallManifest().graphs[0];
+    graph.name = fmt::format("block_b{}", batch);
+    graph.batch = batch;
+    graph.workspace.bytes = uint64_t(1024 * batch);
+    manifest.graphs.push_back(graph);
+  }
+  CHECK(parseManifest(toJson(manifest)).graphs[3].batch == 8);
+  BundlePtr bundle = loadSmall(manifest);
+  cfc_limits limits{};
+  limits.size = sizeof limits;
+  const char *name = nullptr;
+  auto graphFor = [&](uint32_t batch) {
+    limits.max_batch = batch;
+    REQUIRE(cfc_graph_for(bundle.get(), &limits, &name) == CFC_OK);
+    return std::string(name);
+  };
+  CHECK(graphFor(0) == "block");
+  CHECK(graphFor(1) == "block");
+  CHECK(graphFor(2) == "block_b2");
+  CHECK(graphFor(3) == "block_b4");
+  CHECK(graphFor(8) == "block_b8");
+  REQUIRE(cfc_graph_for(bundle.get(), nullptr, &name) == CFC_OK);
+  CHECK(std::string(name) == "block");
+
+  // What no graph serves has a status of its own, by which an engine falls back.
+  limits.max_batch = 9;
+  CHECK(cfc_graph_for(bundle.get(), &limits, &name) == CFC_UNSUPPORTED_SIZE);
+  CHECK_THAT(cfc_last_error(),
+             Contains("graph 'block_b8', the bundle's largest: max_batch is 9, the graph serves 8"));
+  CHECK(CFC_EXIT_CODE(CFC_UNSUPPORTED_SIZE) == 3);
+  CHECK(cfc_status_name(CFC_UNSUPPORTED_SIZE) == std::string("CFC_UNSUPPORTED_SIZE"));
+  limits.max_batch = 2;
+  limits.max_length = 129;
+  CHECK(cfc_graph_for(bundle.get(), &limits, &name) == CFC_UNSUPPORTED_SIZE);
+  CHECK_THAT(cfc_last_error(), Contains("max_length is 129, the graph's bound is 128"));
+
+  // One workspace serves all graphs.
+  size_t bytes = 0, align = 0;
+  limits.max_length = 128;
+  limits.max_batch = 8;
+  REQUIRE(cfc_workspace_size(bundle.get(), nullptr, &limits, &bytes, &align) == CFC_OK);
+  CHECK((bytes == 8192 && align == 256));
+  REQUIRE(cfc_workspace_size(bundle.get(), "block_b2", nullptr, &bytes, &align) == CFC_OK);
+  CHECK(bytes == 2048);
+  CHECK(cfc_workspace_size(bundle.get(), "block_b2", &limits, &bytes, &align) == CFC_UNSUPPORTED_SIZE);
+  limits.max_batch = 9;
+  CHECK(cfc_workspace_size(bundle.get(), nullptr, &limits, &bytes, &align) == CFC_UNSUPPORTED_SIZE);
+
+  // Callers that know no max_batch are served as ever.
+  limits.size = offsetof(cfc_limits, max_batch);
+  REQUIRE(cfc_graph_for(bundle.get(), &limits, &name) == CFC_OK);
+  CHECK(std::string(name) == "block");
 }
 
 TEST_CASE("null and odd arguments are refused") {
@@ -47,6 +106,7 @@ TEST_CASE("null and odd arguments are refused") {
   CHECK(cfc_load("x", nullptr, nullptr) == CFC_INVALID_ARGUMENT);
   CHECK(cfc_bundle_manifest(nullptr, nullptr) == CFC_INVALID_ARGUMENT);
   CHECK(cfc_workspace_size(nullptr, nullptr, nullptr, nullptr, nullptr) == CFC_INVALID_ARGUMENT);
+  CHECK(cfc_graph_for(nullptr, nullptr, nullptr) == CFC_INVALID_ARGUMENT);
   CHECK(cfc_bind(nullptr, nullptr, nullptr, 0, nullptr, nullptr) == CFC_INVALID_ARGUMENT);
   CHECK(cfc_rebind(nullptr, nullptr, 0, nullptr) == CFC_INVALID_ARGUMENT);
   CHECK(cfc_launch(nullptr, nullptr, nullptr) == CFC_INVALID_ARGUMENT);
@@ -371,10 +431,13 @@ TEST_CASE("caches of several requests, with pages, or of another dim of V are ch
     cache.bytes = cache.v_bytes = 0;
     refused(load(), tensors, CFC_INVALID_ARGUMENT, "v_stride_head must be given: 32776 bytes of K");
   }
-  SECTION("blocks where the graph has none") {
+  SECTION("more blocks than the graph has requests: the cache of a larger batch") {
     cache.blocks = 3;
-    refused(load(), tensors, CFC_INVALID_ARGUMENT,
-            "it has 3 blocks, the graph serves one request without pages");
+    BundlePtr bundle = load();
+    refused(bundle, tensors, CFC_INVALID_ARGUMENT, "each of k and v has 8192 bytes, 24576 are needed");
+    cache.capacity = 32;
+    cache.stride_head = 32 * 32;
+    bindSmall(bundle, tensors);
   }
 }
 

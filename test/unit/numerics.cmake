@@ -2,6 +2,7 @@
 if(TARGET CfcTools AND TARGET CfcKernelHarness)
   cfc_mlir_library(CfcNumericsHarness SOURCES NumericsHarness.cpp LINK CfcTools Catch2::Catch2)
   cfc_unit_test(PlansTest SOURCES PlansTest.cpp LINK CfcNumericsHarness)
+  cfc_unit_test(GrowingTest SOURCES GrowingTest.cpp LINK CfcNumericsHarness)
   cfc_unit_test(RowsTest SOURCES RowsTest.cpp LINK CfcNumericsHarness)
   cfc_unit_test(ExtremesTest SOURCES ExtremesTest.cpp LINK CfcNumericsHarness)
   cfc_unit_test(ShapesTest SOURCES ShapesTest.cpp LINK CfcNumericsHarness)

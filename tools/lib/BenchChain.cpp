@@ -48,17 +48,26 @@ static int64_t elementsOf(const GraphSpec &graph, const std::vector<InputSpec> &
   return count;
 }
 
+/// The first cached token of a request that attention reads.
+static int64_t firstRead(const InputSpec *input, int64_t length, bool appends) {
+  return input && input->window ? std::max<int64_t>(length + appends - *input->window, 0) : 0;
+}
+
 /// Bytes of K's and V's rows that are read and written.
-static double rowBytes(const TensorSpec &cache, const RequestLengths &lengths, bool reads, bool appends) {
-  int64_t tokens = (reads ? lengths.sum(cache.requests) : 0) + (appends ? cache.requests : 0);
+static double rowBytes(const TensorSpec &cache, const InputSpec *input, const RequestLengths &lengths,
+                       bool reads, bool appends) {
+  int64_t tokens = appends ? cache.requests : 0;
+  for (int64_t r = 0; reads && r < cache.requests; ++r)
+    tokens += lengths.of(r) - firstRead(input, lengths.of(r), appends);
   return double(cache.heads) * double(rowOrTensorBytes(cache) + rowBytesOfV(cache)) * double(tokens);
 }
 
-/// Bytes of a block table's entries that lead to tokens, the new ones among them.
+/// Bytes of a block table's entries that lead to tokens that are read, and to the new ones.
 static double entryBytes(const InputSpec &table, const RequestLengths &lengths, bool appends) {
   int64_t entries = 0;
   for (int64_t r = 0; r < table.requests; ++r)
-    entries += (lengths.of(r) + appends + table.page - 1) / table.page;
+    entries += (lengths.of(r) + appends + table.page - 1) / table.page -
+               firstRead(&table, lengths.of(r), appends) / table.page;
   return double(entries) * double(sizeOf(table.type));
 }
 
@@ -76,7 +85,7 @@ BlockBytes cfc::blockBytes(const GraphSpec &graph, const std::vector<InputSpec> 
     native.layout = Layout::Native;
     double size = double(rowOrTensorBytes(native));
     if (spec.kind == TensorKind::KvCache)
-      bytes.cache += rowBytes(spec, lengths, reads, appends);
+      bytes.cache += rowBytes(spec, input, lengths, reads, appends);
     else if (input && input->role == DataRole::BlockTable && input->page)
       bytes.activations += entryBytes(*input, lengths, appends);
     else if (isRopeTable(input))

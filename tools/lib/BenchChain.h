@@ -18,8 +18,8 @@
 namespace cfc {
 
 /// Bytes of memory that a block must move for requests of these lengths: each weight once, the rows of the
-/// rope table that are used, cached rows and new ones, activations in and out, entries of block tables that
-/// lead to them.
+/// rope table that are used, cached rows (of a window those in it) and new ones, activations in and out,
+/// entries of block tables that lead to them.
 struct BlockBytes {
   double weights = 0, cache = 0, activations = 0;
   double total() const { return weights + cache + activations; }

@@ -6,6 +6,7 @@
 #include "tools/lib/BenchStream.h"
 #include "tools/lib/Commands.h"
 #include "tools/lib/Machines.h"
+#include "tools/lib/Variants.h"
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -172,7 +173,8 @@ namespace {
 class GraphBench {
 public:
   explicit GraphBench(const BenchArguments &arguments)
-      : arguments(arguments), source(readSource(compiler, arguments.source, arguments.build.sets)) {
+      : arguments(arguments),
+        source(readSource(compiler, arguments.source, arguments.build.sets, arguments.build.graph)) {
     if (source.bundle && arguments.build.plan != "auto")
       badInput(arguments.source, "is a bundle, which has its plan: --plan is for graphs");
   }
@@ -219,7 +221,7 @@ private:
       return;
     prepared = length;
     if (source.bundle) {
-      program.graph = source.bundle->graph("");
+      program.graph = source.bundleGraph();
       program.bundle = source.bundle->data;
     } else {
       BuildOptions options = arguments.build;
@@ -262,7 +264,7 @@ private:
     if (source.bundle)
       for (size_t i = 0; i < program.graph.variants.size(); ++i)
         if (program.graph.variants[i].planHash == hash)
-          return std::string(source.bundle->planText(i));
+          return std::string(source.bundle->planText(source.bundleGraph(), i));
     return program.planText;
   }
 
@@ -392,6 +394,7 @@ void cfc::addBenchCommand(CLI::App &app, Action &action) {
   command->add_option("--algorithm", arguments->algorithms, "How (all that there are)")
       ->option_text("NAME,NAME,…");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
+  addGraphOption(*command, arguments->build);
   addBuildOptions(*command, arguments->build);
   command->footer(
       "Every block reads weights and caches of its own and the result of the block before; the chain is "

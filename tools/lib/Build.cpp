@@ -52,7 +52,9 @@ CompiledGraph cfc::build(Compiler &compiler, mlir::ModuleOp module, const BuildO
   return std::move(*compiled);
 }
 
-BuildOptions cfc::optionsOf(const runtime::Bundle &bundle, BuildOptions options) {
+BuildOptions cfc::optionsOf(const Source &source, BuildOptions options) {
+  const runtime::Bundle &bundle = *source.bundle;
+  const runtime::GraphSpec &graph = source.bundleGraph();
   if (options.plan != "auto")
     badInput(bundle.source, "is a bundle, which has its plan: --plan is for graphs");
   if (!options.weightLayout.empty())
@@ -61,7 +63,7 @@ BuildOptions cfc::optionsOf(const runtime::Bundle &bundle, BuildOptions options)
   // The plan decides; it may have been made with --no-deterministic.
   options.deterministic = false;
   options.target = bundle.manifest.target;
-  options.plan = bundle.planText(variantIndex(bundle.graph(""), options.variant, bundle.source));
+  options.plan = bundle.planText(graph, variantIndex(graph, options.variant, bundle.source));
   if (options.plan.find('\n') == std::string::npos)
     options.plan += '\n';
   return options;
@@ -120,8 +122,8 @@ Program cfc::makeProgram(Compiler &compiler, mlir::ModuleOp module, const BuildO
 static Program rebuild(Compiler &compiler, const Source &source, BuildOptions options, const Device &device,
                        size_t variant) {
   const runtime::Bundle &bundle = *source.bundle;
-  const runtime::GraphSpec &graph = bundle.graph("");
-  if (graph.variants.size() > 1)
+  const runtime::GraphSpec &graph = source.bundleGraph();
+  if (graph.variants.size() > 1 || bundle.manifest.graphs.size() > 1)
     options.shared = {graph.maps, graph.workspace.zeroBytes};
   Program program = makeProgram(compiler, *source.module, options, device);
   const std::string &own = graph.variants[variant].simtDigest;
@@ -142,18 +144,18 @@ Program cfc::makeProgram(Compiler &compiler, const Source &source, const BuildOp
   if (!source.bundle)
     return makeProgram(compiler, *source.module, options, device);
   const runtime::Bundle &bundle = *source.bundle;
-  const runtime::GraphSpec &graph = bundle.graph("");
+  const runtime::GraphSpec &graph = source.bundleGraph();
   size_t variant = variantIndex(graph, options.variant, bundle.source);
-  BuildOptions bundleOptions = optionsOf(bundle, options);
+  BuildOptions bundleOptions = optionsOf(source, options);
   Program program;
   if (device.isEmulator()) {
     program = rebuild(compiler, source, bundleOptions, device, variant);
   } else {
     program.bundle = bundle.data;
-    program.planText = bundle.planText(variant);
+    program.planText = bundle.planText(graph, variant);
   }
   program.graph = graph;
-  program.graphText = bundle.graphText();
+  program.graphText = bundle.graphText(graph);
   program.variant = variant;
   program.planHash = graph.variants[variant].planHash;
   limit(program, options, device);

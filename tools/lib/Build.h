@@ -11,6 +11,7 @@ struct BuildOptions {
   std::string target = "sm_90a", machine, plan = "auto", ptxas;
   std::string weightLayout; ///< native or packed; "": as the plan says, and native where it says nothing
   std::vector<std::string> sets;
+  std::string graph;             ///< name of a bundle's graph; "": the only one
   std::string variant;           ///< plan hash of a bundle's variant; "": the one that is for all launches
   std::optional<int64_t> length; ///< cached tokens to plan for; nothing: the planner's choice
   int64_t maxSms = 0;            ///< plan for, and run on, at most so many SMs; 0: all
@@ -22,9 +23,9 @@ struct BuildOptions {
 /// to standard error.
 CompiledGraph build(Compiler &compiler, mlir::ModuleOp module, const BuildOptions &options, Stage last);
 
-/// The options that reproduce what a bundle was made with: its target, its plan. Fails (2) where the options
-/// name others.
-BuildOptions optionsOf(const runtime::Bundle &bundle, BuildOptions options);
+/// The options that reproduce what a bundle's graph was made with: its target, its plan. Fails (2) where the
+/// options name others.
+BuildOptions optionsOf(const Source &source, BuildOptions options);
 
 /// A whole bundle file. `graphText` is the source.
 std::string bundleContent(const CompiledGraph &compiled, const std::string &graphText);

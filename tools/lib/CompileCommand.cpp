@@ -1,4 +1,5 @@
 //===- CompileCommand.cpp - cfc compile -----------------------------------===//
+#include "tools/lib/Batches.h"
 #include "tools/lib/Commands.h"
 #include "tools/lib/Files.h"
 #include "tools/lib/HeaderWriter.h"
@@ -13,6 +14,7 @@ namespace {
 struct CompileArguments {
   std::string graph, output, emit = "bundle", dumpFolder;
   VariantOptions variants;
+  std::vector<int64_t> batches;
   BuildOptions build;
 };
 
@@ -93,6 +95,25 @@ static void dump(const std::string &folder, CompiledGraph &compiled, const Sourc
     write(".json", runtime::toJson(compiled.manifest));
 }
 
+/// The bundle of several variants or batches.
+static std::string severalPlans(Compiler &compiler, const CompileArguments &arguments, const Source &source,
+                                const std::vector<Source> &batches) {
+  const char *options =
+      arguments.variants.any() ? "--variant-lengths and --variant-machines" : "--batch=N,N,…";
+  if (arguments.variants.any() && arguments.build.length)
+    badInput("", "--len plans for one length: leave it out beside {}", options);
+  if (arguments.emit != "bundle" || !arguments.dumpFolder.empty())
+    badInput("", "{} make{} a bundle of several plans; {} shows one", options,
+             arguments.variants.any() ? "" : "s",
+             arguments.emit == "bundle" ? "--dump-dir" : "--emit=" + arguments.emit);
+  std::vector<const Source *> sources;
+  for (const Source &batch : batches)
+    sources.push_back(&batch);
+  if (sources.empty())
+    sources.push_back(&source);
+  return compileBundle(compiler, sources, arguments.build, arguments.variants);
+}
+
 static Exit compileCommand(const CompileArguments &arguments) {
   const Emission &emission = emissionNamed(arguments.emit);
   std::string output = arguments.output;
@@ -108,16 +129,13 @@ static Exit compileCommand(const CompileArguments &arguments) {
   Source source = readSource(compiler, arguments.graph, arguments.build.sets);
   if (source.bundle)
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
-  if (arguments.variants.any()) {
-    if (arguments.build.length)
-      badInput("",
-               "--len plans for one length: leave it out beside --variant-lengths and --variant-machines");
-    if (arguments.emit != "bundle" || !arguments.dumpFolder.empty())
-      badInput("", "--variant-lengths and --variant-machines make a bundle of several plans; {} shows one",
-               arguments.emit == "bundle" ? "--dump-dir" : "--emit=" + arguments.emit);
-    writeFile(output, compileVariants(compiler, source, arguments.build, arguments.variants));
+  std::vector<Source> batches = sourcesForBatches(compiler, source, arguments.batches);
+  if (arguments.variants.any() || batches.size() > 1) {
+    writeFile(output, severalPlans(compiler, arguments, source, batches));
     return Exit::Done;
   }
+  if (!batches.empty())
+    source = std::move(batches.front());
   CompiledGraph compiled = build(compiler, *source.module, arguments.build, emission.stage);
   if (!arguments.dumpFolder.empty())
     dump(arguments.dumpFolder, compiled, source);
@@ -144,6 +162,13 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
                    "Cached tokens to plan for, at most the graph's bound (4096)")
       ->option_text("N");
   command
+      ->add_option(
+          "--batch", arguments->batches,
+          "One graph for each of these numbers of requests, called NAME_bN, all of the same weights; "
+          "cfc_graph_for finds the one to launch")
+      ->delimiter(',')
+      ->option_text("N,N,…");
+  command
       ->add_option("--variant-lengths", arguments->variants.lengths,
                    "One plan for up to each of these cached tokens, and one for all; the runtime chooses by "
                    "cfc_launch_args.length_hint")
@@ -160,6 +185,7 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
   command->footer("Example:\n  cfc compile templates/graphs/llama2_7b_attention.mlir -o block.cfk\n"
                   "  cfc compile block.mlir --emit=plan > block.plan      # edit it, then\n"
                   "  cfc compile block.mlir --plan=block.plan -o block.cfk\n"
-                  "  cfc compile block.mlir --variant-lengths=1024,8192 -o block.cfk");
+                  "  cfc compile block.mlir --variant-lengths=1024,8192 -o block.cfk\n"
+                  "  cfc compile block.mlir --batch=1,2,4,8 --weights=packed -o block.cfk");
   command->callback([arguments, &action] { action = [arguments] { return compileCommand(*arguments); }; });
 }

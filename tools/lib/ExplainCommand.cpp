@@ -75,7 +75,7 @@ static std::string comparePlans(const ExplainArguments &arguments, attn::GraphOp
 /// The plan of the bundle's variant, or the one that the graph gets for this length.
 static Plan planToExplain(Compiler &compiler, const Source &source, BuildOptions options, int64_t length) {
   if (source.bundle)
-    options = optionsOf(*source.bundle, options);
+    options = optionsOf(source, options);
   else if (!options.variant.empty())
     badInput(source.path, "is no bundle and has one plan: --variant is for bundles");
   options.length = length;
@@ -91,7 +91,7 @@ static Exit explainCommand(const ExplainArguments &arguments) {
   if (arguments.length && *arguments.length < 0)
     badInput("", "--len={}: a length is 0 or more", *arguments.length);
   Compiler compiler;
-  Source source = readSource(compiler, arguments.source, arguments.build.sets);
+  Source source = readSource(compiler, arguments.source, arguments.build.sets, arguments.build.graph);
   attn::GraphOp graph = source.graph();
   if (!graph)
     badInput(arguments.source, "holds kernels, in which every decision can be read; explain is for graphs");

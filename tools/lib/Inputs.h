@@ -33,6 +33,8 @@ struct InputSpec {
   /// at most, and the name of the block table.
   int64_t page = 0, pages = 0;
   std::string table;
+  /// Of a cache and its block table: tokens of a request that attentions look at, the newest; nothing: all.
+  std::optional<int64_t> window;
   std::optional<int64_t> bound;  ///< largest value of a length (tokens)
   std::optional<RopeTable> rope; ///< of a rope table that the graph generates: nobody gives it
   bool isCache() const { return role == DataRole::Cache; }

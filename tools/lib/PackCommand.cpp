@@ -19,10 +19,13 @@ struct PackArguments {
 /// The weights that kernels read packed: those of a bundle, or of the kernels that a graph is compiled to.
 static std::vector<runtime::TensorSpec> packedWeights(PackArguments arguments) {
   Compiler compiler;
-  Source source = readSource(compiler, arguments.source, arguments.build.sets);
+  std::vector<std::string> graphs = graphNames(arguments.source);
+  // All graphs of a bundle read its weights alike.
+  Source source =
+      readSource(compiler, arguments.source, arguments.build.sets, graphs.empty() ? "" : graphs[0]);
   runtime::GraphSpec graph;
   if (source.bundle) {
-    graph = source.bundle->graph("");
+    graph = source.bundleGraph();
   } else {
     if (source.graph())
       arguments.build.weightLayout = "packed";

@@ -199,6 +199,29 @@ void Replay::requireFit(const runtime::GraphSpec &other, const std::string &name
              describe(), name, where, difference);
 }
 
+/// The captures of a folder, or the file itself.
+static std::vector<std::string> captureFiles(const std::string &path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error))
+    return {path};
+  std::vector<std::string> files;
+  for (auto &entry : fs::directory_iterator(path, error))
+    if (entry.path().extension() == ".safetensors" &&
+        SafetensorsFile(entry.path().string()).metadata().count(runtime::kCaptureKey))
+      files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> cfc::capturedGraphs(const std::string &path) {
+  std::vector<std::string> names;
+  for (const std::string &file : captureFiles(path))
+    if (std::string name = Replay(file).graph().name;
+        std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(name);
+  return names;
+}
+
 std::vector<Replay> cfc::openReplays(const std::string &path, const std::string &graph) {
   std::error_code error;
   std::vector<Replay> replays;
@@ -206,14 +229,8 @@ std::vector<Replay> cfc::openReplays(const std::string &path, const std::string 
     replays.emplace_back(path);
     return replays;
   }
-  std::vector<std::string> files, others;
-  for (auto &entry : fs::directory_iterator(path, error))
-    if (entry.path().extension() == ".safetensors")
-      files.push_back(entry.path().string());
-  std::sort(files.begin(), files.end());
-  for (const std::string &file : files) {
-    if (!SafetensorsFile(file).metadata().count(runtime::kCaptureKey))
-      continue;
+  std::vector<std::string> others;
+  for (const std::string &file : captureFiles(path)) {
     Replay replay(file);
     if (replay.graph().name == graph)
       replays.push_back(std::move(replay));

@@ -10,6 +10,9 @@
 
 namespace cfc {
 
+/// Names of the graphs of which `path`, a file or a folder, holds captures.
+std::vector<std::string> capturedGraphs(const std::string &path);
+
 /// One captured launch, read and checked.
 class Replay {
 public:

@@ -118,7 +118,7 @@ static std::string fileName(std::string name) {
 static Exit runCommand(const RunArguments &arguments) {
   DeviceChoice choice = parseDeviceChoice(arguments.device);
   Compiler compiler;
-  Source source = readSource(compiler, arguments.source, arguments.build.sets);
+  Source source = readSource(compiler, arguments.source, arguments.build.sets, arguments.build.graph);
   std::string target = source.bundle ? source.bundle->manifest.target : arguments.build.target, why;
   std::unique_ptr<Device> device = openDevice(choice, target, why);
   print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));

@@ -10,9 +10,11 @@
 #include "tools/lib/Roles.h"
 #include "tools/lib/Session.h"
 #include "tools/lib/Settings.h"
+#include "tools/lib/Suggest.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 #include <filesystem>
+#include <fmt/ranges.h>
 
 using namespace cfc;
 using namespace mlir;
@@ -140,18 +142,45 @@ std::string Source::stem() const { return std::filesystem::path(path).stem().str
 /// Text that somebody may have written; more is a file of another kind.
 static constexpr size_t kMaxGraphBytes = size_t(64) << 20;
 
-Source cfc::readSource(Compiler &compiler, const std::string &path,
-                       const std::vector<std::string> &settings) {
+/// Of a bundle the graph of that name, with its text.
+static void chooseGraph(Source &source, const std::string &name) {
+  const runtime::Bundle &bundle = *source.bundle;
+  std::vector<std::string> names;
+  for (const runtime::GraphSpec &graph : bundle.manifest.graphs)
+    names.push_back(graph.name);
+  if (name.empty() && names.size() > 1)
+    badInput(source.path, "has {} graphs; name one by --graph: {}", names.size(), fmt::join(names, ", "));
+  source.graphName = name.empty() ? names.front() : name;
+  if (std::find(names.begin(), names.end(), source.graphName) == names.end())
+    badInput(source.path, "has no graph \"{}\"{}; there {} {}", name, didYouMean(name, names),
+             names.size() == 1 ? "is" : "are", fmt::join(names, ", "));
+  source.text = bundle.graphText(source.bundleGraph());
+  if (source.text.empty())
+    badInput(source.path, "does not hold the text of its graph \"{}\"", source.graphName);
+}
+
+std::vector<std::string> cfc::graphNames(const std::string &path) {
+  std::vector<std::string> names;
+  if (runtime::looksLikeBundle(path))
+    for (const runtime::GraphSpec &graph : runtime::loadBundle(path).manifest.graphs)
+      names.push_back(graph.name);
+  return names;
+}
+
+Source cfc::readSource(Compiler &compiler, const std::string &path, const std::vector<std::string> &settings,
+                       const std::string &graphName) {
   Source source;
   source.path = path;
   if (runtime::looksLikeBundle(path)) {
     if (!settings.empty())
       badInput(path, "is a bundle, whose bounds are fixed: --set is for graphs");
     source.bundle = runtime::loadBundle(path);
-    source.text = source.bundle->graphText();
+    chooseGraph(source, graphName);
     source.module = compiler.parse(source.text, path + " (graph)");
     return source;
   }
+  if (!graphName.empty())
+    badInput(path, "is no bundle and has one graph: --graph is for bundles");
   if (path == "-") {
     source.text = readStandardInput();
   } else {
@@ -186,6 +215,20 @@ std::string cfc::moduleText(ModuleOp module) {
 //===----------------------------------------------------------------------===//
 // What the inputs are for
 //===----------------------------------------------------------------------===//
+
+/// The widest window of the attentions over each cache, by its name.
+static std::map<std::string, std::optional<int64_t>> windowsOf(ModuleOp module) {
+  std::map<std::string, std::optional<int64_t>> windows;
+  module.walk([&](attn::AttentionOp op) {
+    attn::KvAppendOp append = op.getAppend();
+    std::optional<int64_t> window = op.getWindow();
+    auto [it, isFirst] =
+        windows.try_emplace(attn::getValueName(append ? append.getCache() : op.getCache()), window);
+    if (!isFirst)
+      it->second = it->second && window ? std::optional(std::max(*it->second, *window)) : std::nullopt;
+  });
+  return windows;
+}
 
 /// What slots and block tables say depends on the cache that they are for.
 static void describePages(ModuleOp module, std::vector<InputSpec> &specs) {
@@ -248,5 +291,13 @@ std::vector<InputSpec> cfc::inputSpecs(ModuleOp module, const runtime::GraphSpec
     specs.push_back(std::move(spec));
   }
   describePages(module, specs);
+  auto windows = windowsOf(module);
+  for (InputSpec &spec : specs)
+    if (spec.isCache() && windows.count(spec.name)) {
+      spec.window = windows[spec.name];
+      for (InputSpec &table : specs)
+        if (table.role == DataRole::BlockTable && table.name == spec.table)
+          table.window = spec.window;
+    }
   return specs;
 }

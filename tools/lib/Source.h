@@ -46,16 +46,24 @@ struct Source {
   std::string text; ///< of the graph or kernels; of a bundle, the graph in it
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::optional<runtime::Bundle> bundle;
+  std::string graphName; ///< of the bundle's graph
 
   /// The graph, or null for a file of kernels.
   attn::GraphOp graph() const;
+  /// The bundle's graph that was chosen.
+  const runtime::GraphSpec &bundleGraph() const { return bundle->graph(graphName); }
   /// The file's name without folder and extension.
   std::string stem() const;
 };
 
-/// Reads GRAPH or BUNDLE, and changes a graph by `settings` (--set). Throws Failure: 2 for a bad file, 3 for
-/// a bundle of a newer schema or another architecture.
-Source readSource(Compiler &compiler, const std::string &path, const std::vector<std::string> &settings = {});
+/// Reads GRAPH or BUNDLE, and changes a graph by `settings` (--set). Of a bundle it reads the graph of the
+/// name `graph`, which may be "" where there is one. Throws Failure: 2 for a bad file, 3 for a bundle of a
+/// newer schema or another architecture.
+Source readSource(Compiler &compiler, const std::string &path, const std::vector<std::string> &settings = {},
+                  const std::string &graph = "");
+
+/// Names of the graphs of a bundle; none where the file is no bundle.
+std::vector<std::string> graphNames(const std::string &path);
 
 /// What the program wants to be given, in the order of its arguments, and what each is for by its uses in
 /// `module`, a graph or kernels.

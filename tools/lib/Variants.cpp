@@ -1,12 +1,14 @@
-//===- Variants.cpp - Bundles with several plans for one graph ------------===//
+//===- Variants.cpp - Bundles of several plans and of several graphs ------===//
 //
-// Variants share the table and the workspace, so each must know what the others
-// need: all are lowered once to find out, then compiled with that in common. A
-// bundle's manifest holds what they share, so that any of them can be made again.
+// Variants of a graph share the table, and all that is in a bundle the workspace,
+// so each must know what the others need: all are lowered once to find out, then
+// compiled with that in common. A bundle's manifest holds what they share, so that
+// any of them can be made again.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/Variants.h"
 #include "dialects/attn/Attn.h"
+#include "runtime/src/Bundle.h"
 #include "runtime/src/BundleWriter.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Machines.h"
@@ -26,26 +28,42 @@ struct Variant {
   std::string plan, hash, machine;
 };
 
-class VariantCompiler {
+/// What a bundle is put together from.
+struct Parts {
+  runtime::Manifest manifest;
+  std::vector<runtime::SectionContent> texts, plans, cubins;
+
+  static void add(std::vector<runtime::SectionContent> &sections, const char *kind, std::string content) {
+    sections.push_back({runtime::sectionName(kind, sections.size()), std::move(content)});
+  }
+};
+
+/// One graph with its variants.
+class GraphCompiler {
 public:
-  VariantCompiler(Compiler &compiler, const Source &source, const BuildOptions &options)
+  GraphCompiler(Compiler &compiler, const Source &source, const BuildOptions &options)
       : compiler(compiler), source(source), options(options) {}
-  void plan(const VariantOptions &wanted);
-  std::string bundle();
+  /// Plans all variants. `planned`: how many variants other graphs have.
+  void plan(const VariantOptions &wanted, size_t planned);
+  size_t count() const { return variants.size(); }
+  uint64_t zeroBytes() const { return shared.zeroBytes; }
+  /// Compiles them with a workspace whose first bytes, as many, are zero between launches. Returns what the
+  /// manifest says of the graph.
+  GraphSpec compile(uint64_t zeroBytes, Parts &parts);
 
 private:
   void plan(const std::string &machine, const std::string *smaller, std::optional<int64_t> length,
             VariantCondition when);
   void share(const GraphSpec &graph);
-  void add(size_t index, CompiledGraph compiled);
+  void add(Parts &parts, size_t index, CompiledGraph compiled);
 
   Compiler &compiler;
   const Source &source;
   const BuildOptions &options;
+  size_t before = 0;
   std::vector<Variant> variants;
   SharedLayout shared;
-  runtime::Manifest manifest;
-  std::vector<runtime::SectionContent> plans, cubins;
+  runtime::Manifest manifest; ///< of this graph alone
 };
 } // namespace
 
@@ -83,7 +101,8 @@ static void checkLengths(const std::vector<int64_t> &lengths, std::optional<int6
                fmt::join(lengths, ","), *bound);
 }
 
-void VariantCompiler::plan(const VariantOptions &wanted) {
+void GraphCompiler::plan(const VariantOptions &wanted, size_t planned) {
+  before = planned;
   std::vector<std::string> machines = {options.machine};
   machines.insert(machines.end(), wanted.machines.begin(), wanted.machines.end());
   std::optional<int64_t> longest = longestLength(source.graph());
@@ -92,7 +111,7 @@ void VariantCompiler::plan(const VariantOptions &wanted) {
     const std::string *smaller = i + 1 < machines.size() ? &machines[i + 1] : nullptr;
     for (int64_t length : wanted.lengths)
       plan(machines[i], smaller, length, {length, {}, 0});
-    plan(machines[i], smaller, longest, {});
+    plan(machines[i], smaller, wanted.any() ? longest : options.length, {});
   }
 }
 
@@ -130,12 +149,12 @@ static std::string planChoice(const std::string &given, size_t index) {
   return fmt::format("{}{}", random, seed + index);
 }
 
-void VariantCompiler::plan(const std::string &machine, const std::string *smaller,
-                           std::optional<int64_t> length, VariantCondition when) {
+void GraphCompiler::plan(const std::string &machine, const std::string *smaller,
+                         std::optional<int64_t> length, VariantCondition when) {
   BuildOptions build = options;
   build.machine = machine;
   build.length = length;
-  build.plan = planChoice(options.plan, variants.size());
+  build.plan = planChoice(options.plan, before + variants.size());
   CompiledGraph compiled = cfc::build(compiler, *source.module, build, Stage::Simt);
   const GraphSpec &graph = onlyGraph(compiled);
   std::string hash = graph.variants.at(0).planHash;
@@ -153,7 +172,7 @@ void VariantCompiler::plan(const std::string &machine, const std::string *smalle
   variants.push_back({when, compiled.planText, hash, machine});
 }
 
-void VariantCompiler::share(const GraphSpec &graph) {
+void GraphCompiler::share(const GraphSpec &graph) {
   for (const MapSpec &map : graph.maps)
     if (std::none_of(shared.maps.begin(), shared.maps.end(),
                      [&](const MapSpec &other) { return sameMap(map, other); }))
@@ -162,55 +181,82 @@ void VariantCompiler::share(const GraphSpec &graph) {
 }
 
 /// Takes over what a variant brings: code, plan, launch shapes.
-void VariantCompiler::add(size_t index, CompiledGraph compiled) {
+void GraphCompiler::add(Parts &parts, size_t index, CompiledGraph compiled) {
   GraphSpec &graph = manifest.graphs.at(0);
   const GraphSpec &made = onlyGraph(compiled);
   if (made.maps.size() != shared.maps.size() || made.workspace.zeroBytes != shared.zeroBytes)
     internalError("variant {} of '{}' does not keep to the common table or workspace", index, made.name);
   graph.workspace.bytes = std::max(graph.workspace.bytes, made.workspace.bytes);
-  manifest.ptx = std::max(manifest.ptx, compiled.manifest.ptx);
-  manifest.ptxas = compiled.manifest.ptxas;
-  manifest.driverMin = std::max(manifest.driverMin, compiled.manifest.driverMin);
+  runtime::Manifest &all = parts.manifest;
+  all.ptx = std::max(all.ptx, compiled.manifest.ptx);
+  all.ptxas = compiled.manifest.ptxas;
+  all.driverMin = std::max(all.driverMin, compiled.manifest.driverMin);
   runtime::VariantSpec variant = made.variants.at(0);
   variant.when = variants[index].when;
   variant.simtDigest = compiled.manifest.simtDigest;
   for (runtime::KernelSpec &kernel : variant.kernels)
-    kernel.cubin += uint32_t(cubins.size());
+    kernel.cubin += uint32_t(parts.cubins.size());
   graph.variants.push_back(std::move(variant));
-  plans.push_back({index ? fmt::format("plan.{}", index) : "plan", compiled.planText});
+  Parts::add(parts.plans, "plan", compiled.planText);
   for (std::string &cubin : compiled.cubins)
-    cubins.push_back({fmt::format("cubin.{}", cubins.size()), std::move(cubin)});
+    parts.cubins.push_back({fmt::format("cubin.{}", parts.cubins.size()), std::move(cubin)});
 }
 
-std::string VariantCompiler::bundle() {
+GraphSpec GraphCompiler::compile(uint64_t zeroBytes, Parts &parts) {
+  if (parts.manifest.graphs.empty())
+    parts.manifest = manifest;
   GraphSpec &graph = manifest.graphs.at(0);
   graph.maps = shared.maps;
-  graph.workspace.zeroBytes = shared.zeroBytes;
+  graph.workspace.zeroBytes = shared.zeroBytes = zeroBytes;
   graph.variants.clear();
   for (size_t i = 0; i < variants.size(); ++i) {
     BuildOptions build = options;
     build.plan = variants[i].plan;
     build.machine = variants[i].machine;
     build.shared = shared;
-    add(i, cfc::build(compiler, *source.module, build, Stage::Cubin));
+    add(parts, i, cfc::build(compiler, *source.module, build, Stage::Cubin));
   }
-  manifest.simtDigest = graph.variants.at(0).simtDigest;
-  std::vector<runtime::SectionContent> sections = {{"manifest", runtime::toJson(manifest)},
-                                                   {"graph", source.text}};
-  sections.insert(sections.end(), plans.begin(), plans.end());
-  sections.insert(sections.end(), cubins.begin(), cubins.end());
-  return runtime::packBundle(sections);
+  Parts::add(parts.texts, "graph", source.text);
+  return graph;
 }
 
-std::string cfc::compileVariants(Compiler &compiler, const Source &source, const BuildOptions &options,
-                                 const VariantOptions &wanted) {
-  if (!source.graph())
-    badInput(source.path, "holds kernels, which have their plan: variants are for graphs");
+/// Whoever binds several graphs to the same weights has them in memory once.
+static void checkWeights(const GraphSpec &first, const GraphSpec &other) {
+  for (const runtime::TensorSpec &weight : other.tensors)
+    for (const runtime::TensorSpec &same : first.tensors)
+      if (same.name == weight.name && same.layout != weight.layout)
+        cannotRun("", "'{}' would be {} in graph '{}' and {} in '{}': choose one by --weight-layout",
+                  same.name, runtime::name(same.layout), first.name, runtime::name(weight.layout),
+                  other.name);
+}
+
+std::string cfc::compileBundle(Compiler &compiler, const std::vector<const Source *> &sources,
+                               const BuildOptions &options, const VariantOptions &wanted) {
+  if (!sources.front()->graph())
+    badInput(sources.front()->path,
+             "holds kernels, which have their plan: variants and batches are for graphs");
   if (options.plan != "auto" && !options.plan.starts_with("random:"))
-    badInput("", "each variant is planned: leave out --plan, or draw plans by random:SEED");
-  VariantCompiler variants(compiler, source, options);
-  variants.plan(wanted);
-  return variants.bundle();
+    badInput("", "each variant and batch is planned: leave out --plan, or draw plans by random:SEED");
+  std::vector<GraphCompiler> graphs;
+  uint64_t zeroBytes = 0;
+  size_t planned = 0;
+  for (const Source *source : sources) {
+    graphs.emplace_back(compiler, *source, options).plan(wanted, planned);
+    planned += graphs.back().count();
+    zeroBytes = std::max(zeroBytes, graphs.back().zeroBytes());
+  }
+  Parts parts;
+  std::vector<GraphSpec> specs;
+  for (GraphCompiler &graph : graphs) {
+    specs.push_back(graph.compile(zeroBytes, parts));
+    checkWeights(specs.front(), specs.back());
+  }
+  parts.manifest.graphs = specs;
+  parts.manifest.simtDigest = specs.front().variants.at(0).simtDigest;
+  std::vector<runtime::SectionContent> sections = {{"manifest", runtime::toJson(parts.manifest)}};
+  for (auto *list : {&parts.texts, &parts.plans, &parts.cubins})
+    sections.insert(sections.end(), list->begin(), list->end());
+  return runtime::packBundle(sections);
 }
 
 std::string cfc::conditionText(const VariantCondition &when) {
@@ -240,4 +286,11 @@ size_t cfc::variantIndex(const GraphSpec &graph, const std::string &hash, const 
 void cfc::addVariantOption(CLI::App &command, BuildOptions &options) {
   command.add_option("--variant", options.variant, "Of a bundle with several variants, this one alone")
       ->option_text("PLAN_HASH");
+  addGraphOption(command, options);
+}
+
+void cfc::addGraphOption(CLI::App &command, BuildOptions &options) {
+  command
+      .add_option("--graph", options.graph, "Of a bundle with several graphs (of several batches), this one")
+      ->option_text("NAME");
 }

@@ -1,4 +1,4 @@
-//===- Variants.h - Bundles with several plans for one graph --------------===//
+//===- Variants.h - Bundles of several plans and of several graphs --------===//
 #pragma once
 #include "tools/lib/Build.h"
 
@@ -15,11 +15,12 @@ struct VariantOptions {
   bool any() const { return !lengths.empty() || !machines.empty(); }
 };
 
-/// Plans and compiles the graph for every machine once for each of the lengths and once for all, with the
+/// Plans and compiles each graph for every machine once for each of the lengths and once for all, with the
 /// longest in mind. Plans that are best for several are there once; of random:SEED each variant has a seed of
-/// its own. Returns the content of the bundle.
-std::string compileVariants(Compiler &compiler, const Source &source, const BuildOptions &options,
-                            const VariantOptions &wanted);
+/// its own. The graphs read the weights that they share in one layout, and share the workspace. Returns the
+/// content of the bundle.
+std::string compileBundle(Compiler &compiler, const std::vector<const Source *> &sources,
+                          const BuildOptions &options, const VariantOptions &wanted);
 
 /// "lengths up to 1024", "all launches": when the runtime takes a variant.
 std::string conditionText(const runtime::VariantCondition &when);
@@ -28,7 +29,9 @@ std::string conditionText(const runtime::VariantCondition &when);
 /// with the hashes that there are; `path` is the bundle's.
 size_t variantIndex(const runtime::GraphSpec &graph, const std::string &hash, const std::string &path);
 
-/// --variant.
+/// --variant and --graph.
 void addVariantOption(CLI::App &command, BuildOptions &options);
+/// --graph alone.
+void addGraphOption(CLI::App &command, BuildOptions &options);
 
 } // namespace cfc

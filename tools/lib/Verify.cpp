@@ -159,7 +159,7 @@ void Verifier::makeTapped() {
   auto tappedGraph = *tappedModule->getOps<attn::GraphOp>().begin();
   if (tappedGraph.getFunctionType() == graph.getFunctionType())
     return;
-  BuildOptions build = source.bundle ? optionsOf(*source.bundle, options.build) : options.build;
+  BuildOptions build = source.bundle ? optionsOf(source, options.build) : options.build;
   build.plan = planFor(plain.planText, tappedGraph);
   tapped = makeProgram(compiler, *tappedModule, build, device);
 }

@@ -15,6 +15,9 @@ namespace cfc {
 /// Tensors and caches as the float64 reference takes them; they point into `inputs`.
 attn::ReferenceInputs referenceInputs(const std::vector<InputSpec> &specs, const TensorMap &inputs);
 
+/// Positions that every rope table of the graph has.
+int64_t positionsOf(attn::GraphOp graph);
+
 struct VerifyOptions {
   std::vector<int64_t> lengths; ///< tokens in the cache, one case each
   bool lengthsGiven = false;    ///< by --len

@@ -1,4 +1,5 @@
 //===- VerifyCommand.cpp - cfc verify -------------------------------------===//
+#include "tools/lib/BatchBits.h"
 #include "tools/lib/Commands.h"
 #include "tools/lib/Variants.h"
 #include "tools/lib/Verify.h"
@@ -12,6 +13,7 @@ namespace {
 struct VerifyArguments {
   std::string source, device = "auto", lengths, replay;
   bool json = false;
+  std::optional<int64_t> batches;
   VerifyOptions verify;
 };
 } // namespace
@@ -183,9 +185,11 @@ static nlohmann::ordered_json runJson(const VariantRun &run, bool bisect) {
   return json;
 }
 
-static std::string jsonText(const std::string &device, const Replay *replay,
+static std::string jsonText(const std::string &device, const Source &source, const Replay *replay,
                             const std::vector<VariantRun> &runs, bool passed, bool bisect) {
   nlohmann::ordered_json json = {{"device", device}};
+  if (source.bundle && source.bundle->manifest.graphs.size() > 1)
+    json["graph"] = source.graphName;
   if (replay)
     json["replay"] = replay->path();
   if (runs.size() == 1) {
@@ -203,7 +207,7 @@ static std::vector<std::string> variantsToCheck(const Source &source, const Veri
   if (!source.bundle || !options.build.variant.empty() || !options.kernels.empty())
     return {options.build.variant};
   std::vector<std::string> hashes;
-  for (const runtime::VariantSpec &variant : source.bundle->graph("").variants)
+  for (const runtime::VariantSpec &variant : source.bundleGraph().variants)
     hashes.push_back(variant.planHash);
   return hashes;
 }
@@ -265,9 +269,9 @@ static std::vector<Replay> replaysFor(const VerifyArguments &arguments, const So
   std::vector<Replay> replays = openReplays(arguments.replay, graph.getSymName().str());
   if (!source.bundle)
     return replays;
-  std::string digest = runtime::digestText(source.bundle->graphText());
+  std::string digest = runtime::digestText(source.bundle->graphText(source.bundleGraph()));
   for (const Replay &replay : replays) {
-    replay.requireFit(source.bundle->graph(""), graph.getSymName().str(), source.path);
+    replay.requireFit(source.bundleGraph(), graph.getSymName().str(), source.path);
     if (!replay.graphDigest().empty() && replay.graphDigest() != digest)
       badInput(
           replay.path(),
@@ -287,7 +291,7 @@ static void chooseCaptured(BuildOptions &build, const Source &source, const Repl
   if (!build.variant.empty())
     return;
   const runtime::Bundle &bundle = *source.bundle;
-  for (const runtime::VariantSpec &variant : bundle.graph("").variants) {
+  for (const runtime::VariantSpec &variant : source.bundleGraph().variants) {
     if (variant.planHash != replay.planHash())
       continue;
     build.variant = variant.planHash;
@@ -321,30 +325,80 @@ static bool verifyRuns(Compiler &compiler, const Source &source, Device &device,
       print(bisectText(runs.back().results));
   }
   if (arguments.json)
-    print(jsonText(device.describe(), replay, runs, passed, arguments.verify.bisect));
+    print(jsonText(device.describe(), source, replay, runs, passed, arguments.verify.bisect));
   else
     print(passed ? summary(runs) : "MISMATCH\n");
   return passed;
 }
 
-static Exit verifyCommand(VerifyArguments arguments) {
-  DeviceChoice choice = parseDeviceChoice(arguments.device);
-  arguments.verify.lengthsGiven = !arguments.lengths.empty();
-  arguments.verify.lengths = parseLengths(arguments.lengths.empty() ? "0,1,37,130" : arguments.lengths);
+/// The graphs of a bundle to check: the one that is named, those that were captured, else all; "" is the
+/// only graph of a file.
+static std::vector<std::string> graphsToCheck(const VerifyArguments &arguments) {
+  const std::string &given = arguments.verify.build.graph;
+  std::vector<std::string> names = graphNames(arguments.source);
+  if (!given.empty() || names.size() < 2)
+    return {given};
+  if (arguments.replay.empty())
+    return names;
+  std::vector<std::string> captured = capturedGraphs(arguments.replay);
+  std::erase_if(names, [&](const std::string &name) {
+    return std::find(captured.begin(), captured.end(), name) == captured.end();
+  });
+  if (names.empty())
+    badInput(arguments.replay, "holds no capture of a graph of {}", arguments.source);
+  return names;
+}
+
+/// Checks one graph. Its name is printed where there are several.
+static bool verifyGraph(VerifyArguments arguments, const std::string &graph, bool several) {
   Compiler compiler;
-  Source source = readSource(compiler, arguments.source, arguments.verify.build.sets);
+  Source source = readSource(compiler, arguments.source, arguments.verify.build.sets, graph);
   std::vector<Replay> replays = replaysFor(arguments, source);
-  std::string why;
-  std::string target = source.bundle ? source.bundle->manifest.target : arguments.verify.build.target;
-  std::unique_ptr<Device> device = openDevice(choice, target, why);
+  std::string why, target = source.bundle ? source.bundle->manifest.target : arguments.verify.build.target;
+  std::unique_ptr<Device> device = openDevice(parseDeviceChoice(arguments.device), target, why);
   if (!arguments.json)
     print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
-
+  if (!arguments.json && several)
+    print(fmt::format("graph: {}\n", graph));
   if (replays.empty())
-    return verifyRuns(compiler, source, *device, arguments, nullptr) ? Exit::Done : Exit::CheckFailed;
+    return verifyRuns(compiler, source, *device, arguments, nullptr);
   bool passed = true;
   for (const Replay &replay : replays)
     passed &= verifyRuns(compiler, source, *device, arguments, &replay);
+  return passed;
+}
+
+/// --batches: bits alone and in batches.
+static bool verifyBatches(const VerifyArguments &arguments) {
+  const VerifyOptions &verify = arguments.verify;
+  if (!arguments.replay.empty() || !verify.taps.empty() || verify.bisect || !verify.kernels.empty() ||
+      arguments.json || !verify.inputs.inputs.empty())
+    badInput("", "--batches compares bits of requests that it draws: --replay, --tap, --bisect, --kernels, "
+                 "--input and --json do not go with it");
+  if (*arguments.batches < 1 || *arguments.batches > 100000)
+    badInput("", "--batches={}: 1 to 100000 batches can be drawn", *arguments.batches);
+  BatchBitsOptions options = {*arguments.batches, {}, verify.seed, verify.inputs.weights, verify.build};
+  if (verify.lengthsGiven && verify.lengths.size() != 1)
+    badInput("", "--len={}: --batches takes one number, the most tokens of a request", arguments.lengths);
+  if (verify.lengthsGiven)
+    options.length = verify.lengths.front();
+  Compiler compiler;
+  std::string why;
+  std::unique_ptr<Device> device = openDevice(parseDeviceChoice(arguments.device), verify.build.target, why);
+  print(fmt::format("device: {}{}\n", device->describe(), why.empty() ? "" : " (" + why + ")"));
+  return verifyBatchBits(compiler, arguments.source, *device, options);
+}
+
+static Exit verifyCommand(VerifyArguments arguments) {
+  parseDeviceChoice(arguments.device);
+  arguments.verify.lengthsGiven = !arguments.lengths.empty();
+  arguments.verify.lengths = parseLengths(arguments.lengths.empty() ? "0,1,37,130" : arguments.lengths);
+  if (arguments.batches)
+    return verifyBatches(arguments) ? Exit::Done : Exit::CheckFailed;
+  bool passed = true;
+  std::vector<std::string> graphs = graphsToCheck(arguments);
+  for (const std::string &graph : graphs)
+    passed &= verifyGraph(arguments, graph, graphs.size() > 1);
   return passed ? Exit::Done : Exit::CheckFailed;
 }
 
@@ -362,6 +416,12 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
           "--replay", arguments->replay,
           "Check with inputs that an engine captured (CFC_CAPTURE): a file, or all of the graph in a folder")
       ->option_text("DIR|FILE");
+  command
+      ->add_option(
+          "--batches", arguments->batches,
+          "Instead draw so many batches of requests, of up to --len tokens (200), idle ones among them, "
+          "and compare each request's bits alone and in every graph and variant")
+      ->option_text("N");
   command->add_option("--tap", arguments->verify.taps, "Compare these values too")->option_text("%a,%b");
   command->add_flag("--bisect", arguments->verify.bisect, "Compare every value; name the first that differs");
   command
@@ -379,6 +439,7 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
   command->footer(
       "Example:\n  cfc verify templates/graphs/llama2_7b_attention.mlir --device=emu --len=0,1,127,1000\n"
       "  cfc verify block.mlir --plan=random:7 --bisect\n"
+      "  cfc verify block.cfk --batches=20              # of cfc compile --batch=1,2,4,8\n"
       "  cfc compile block.mlir --emit=kernel > k.mlir   # edit it, then\n"
       "  cfc verify block.mlir --kernels=k.mlir\n"
       "  CFC_CAPTURE=captured my_engine; cfc verify block.cfk --replay=captured --bisect");

@@ -12,8 +12,7 @@
 
 using namespace cfc;
 
-/// Positions that every rope table of the graph has.
-static int64_t positionsOf(attn::GraphOp graph) {
+int64_t cfc::positionsOf(attn::GraphOp graph) {
   int64_t positions = INT32_MAX;
   graph.getBody().walk([&](attn::RopeOp op) {
     positions = std::min<int64_t>(positions, op.getTable().getType().getDimSize(0));

@@ -135,6 +135,8 @@ private:
     Value firstToken = {}, firstSegment = {};
   };
   Tokens tokensOf(LoadCacheOp load, bool report);
+  /// The first token of a window of so many cached tokens.
+  Value firstOfWindow(Value length, int64_t cached) { return b.max(b.sub(length, b.i32(cached)), b.i32(0)); }
   /// What a bias adds to a score, to the base 2, of a head behind `firstHead` (null: 0) of an item's `heads`
   /// and the position of the key; null where the region is empty.
   std::function<Value(Value head, Value key)> biasOf(mlir::Region &region, LoadCacheOp load,
@@ -177,10 +179,14 @@ private:
   struct Work {
     CacheType cache;
     int64_t shift = 0; ///< of segments, to be costs
+    /// Cached tokens in the window; nothing: all.
+    std::optional<int64_t> window;
     Value table;       ///< in shared memory: kWorkBytes
     Value low, high;   ///< costs between which this cluster's units begin
     Value first, last; ///< heads [first, last) of which it has units
   };
+  /// Segments of a head that are streamed.
+  Value segmentsToShare(const Work &w, Value length);
   Value costOfHead(const Work &w, Value length);
   void sumWork(WorkListOp op, const Work &w, bool report);
   Value workLength(const Work &w, Value request);

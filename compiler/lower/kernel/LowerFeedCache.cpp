@@ -34,10 +34,7 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
                       report ? b.eq(tid, 0) : Value());
   Value segments = b.shr(b.add(length, kSegment - 1), 6), firstToken, firstSegment;
   if (int64_t window = load.getWindow()) {
-    // The new token is one of them.
-    int64_t cached =
-        std::min<int64_t>(window - (load.getSlot() ? 1 : 0), std::numeric_limits<int32_t>::max());
-    firstToken = b.max(b.sub(length, b.i32(cached)), b.i32(0));
+    firstToken = firstOfWindow(length, cachedInWindow(window, bool(load.getSlot())));
     firstSegment = b.shr(firstToken, 6);
     segments = b.sub(segments, firstSegment);
   }

@@ -27,8 +27,13 @@ static int64_t costShift(WorkListOp op) {
   return shift;
 }
 
+Value KernelLowering::segmentsToShare(const Work &w, Value length) {
+  Value segments = b.shr(b.add(length, kSegment - 1), 6);
+  return w.window ? b.sub(segments, b.shr(firstOfWindow(length, *w.window), 6)) : segments;
+}
+
 Value KernelLowering::costOfHead(const Work &w, Value length) {
-  return b.add(b.shr(b.shr(b.add(length, kSegment - 1), 6), w.shift), 1);
+  return b.add(b.shr(segmentsToShare(w, length), w.shift), 1);
 }
 
 /// The lanes of a warp have a request each, or two: lengths, and sums of costs by a scan.
@@ -83,7 +88,7 @@ Value KernelLowering::headAtCost(const Work &w, Value x) {
 /// Groups of a head that begin before a cost of `x`, which is counted from the head's first unit on. Those
 /// without tokens go with the last one that has some.
 Value KernelLowering::groupsBefore(const Work &w, Value x, Value length) {
-  Value segments = b.shr(b.add(length, kSegment - 1), 6), whole = b.shr(segments, w.shift);
+  Value segments = segmentsToShare(w, length), whole = b.shr(segments, w.shift);
   Value perGroup = b.max(b.shr(b.add(segments, kGroups - 1), 4), b.i32(1));
   auto groupsOf = [&](Value n) { return divideBy(b, b.add(n, b.add(perGroup, -1)), perGroup); };
   // Group g > 0 begins at cost 1 + (g perGroup >> shift).
@@ -120,6 +125,8 @@ void KernelLowering::planWork(WorkListOp op, bool producer) {
   Work &w = works[op.getResult()];
   w.cache = cache;
   w.shift = costShift(op);
+  if (op.getWindow())
+    w.window = cachedInWindow(op.getWindow(), bool(op.getSlot()));
   w.table = b.offset(shared, layout.work + (producer ? kWorkBytes : 0));
   if (producer) {
     waitForLastKernel();

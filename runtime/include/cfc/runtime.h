@@ -67,6 +67,8 @@ typedef enum cfc_status {
   CFC_UNSUPPORTED_VERSION = 0x30, /* a newer bundle, a newer caller, or too old a driver */
   CFC_UNSUPPORTED_DEVICE = 0x31,  /* another architecture, or a limit of the device */
   CFC_NO_DEVICE = 0x32,           /* no driver or no device */
+  CFC_UNSUPPORTED_SIZE = 0x33,    /* more requests or tokens than any graph of the bundle serves: the engine
+                                   * takes another way. Since 1003 */
   /* Exit code 4: something failed that should not. */
   CFC_DRIVER_ERROR = 0x40,  /* a CUDA call failed */
   CFC_OUT_OF_MEMORY = 0x41, /* host or device memory ran out */
@@ -109,7 +111,9 @@ typedef struct cfc_load_options {
 /* The largest run that a workspace shall serve. */
 typedef struct cfc_limits {
   size_t size;
-  uint64_t max_length; /* tokens; 0: the graph's own bound. More than that bound is an error. */
+  uint64_t max_length; /* cached tokens of a request; 0: the graph's own bound */
+  uint32_t max_batch;  /* requests at a time; 0: the graph's own number. Since 1003 */
+  uint32_t reserved;   /* 0 */
 } cfc_limits;
 
 /* One named operand or result. A tensor uses `shape` and `data`; a KV cache uses `k` to `capacity`, and
@@ -135,7 +139,8 @@ typedef struct cfc_tensor {
   uint32_t reserved;    /* 0 */
   /* Since 1002. */
   int64_t stride_block;   /* bytes from a block to the next; 0: blocks without gaps */
-  int64_t blocks;         /* requests, or pages in the pool; 0: as many as the graph serves requests */
+  int64_t blocks;         /* requests, at least as many as the graph serves, or pages in the pool; 0: as many
+                           * as the graph serves */
   int64_t v_stride_head;  /* strides of v where its dim is not k's; 0: k's in proportion to the dims */
   int64_t v_stride_token; /* likewise */
   int64_t v_stride_block; /* likewise */
@@ -214,8 +219,18 @@ CFC_API void cfc_unload(cfc_bundle *bundle);
 /* The manifest as JSON text; lives as long as the bundle. */
 CFC_API cfc_status cfc_bundle_manifest(const cfc_bundle *bundle, const char **json);
 
-/* Workspace that a launch of `graph` needs (NULL: the bundle's only graph). `bytes` may be 0: then a launch
- * needs none. `align` may be NULL. `limits` may be NULL. */
+/* Name of the graph to bind and launch for up to limits->max_batch requests (0: one) of up to
+ * limits->max_length cached tokens: of the graphs that serve so many the one for the fewest requests. Of a
+ * bundle of `cfc compile --batch=1,2,4,8` these are graphs of the same weights, packed once; a launch of
+ * fewer requests than its graph serves gives the others slot -1. `limits` may be NULL: one request. The name
+ * lives as long as the bundle. Fails with CFC_UNSUPPORTED_SIZE where no graph serves so many. Needs no
+ * device. Since 1003. */
+CFC_API cfc_status cfc_graph_for(const cfc_bundle *bundle, const cfc_limits *limits, const char **graph);
+
+/* Workspace that a launch of `graph` needs; NULL: of any of the bundle's graphs, which may share it as long
+ * as only one of them runs at a time. `bytes` may be 0: then a launch needs none. `align` may be NULL.
+ * `limits` may be NULL; CFC_UNSUPPORTED_SIZE where the graph (NULL: every graph) serves less than they say.
+ */
 CFC_API cfc_status cfc_workspace_size(const cfc_bundle *bundle, const char *graph, const cfc_limits *limits,
                                       size_t *bytes, size_t *align);
 
@@ -297,13 +312,14 @@ typedef struct cfc_pack_args {
   uint64_t scratch_bytes; /* at least what cfc_packed_bytes says; up to the whole weight makes it faster */
 } cfc_pack_args;
 
-/* Bytes of `weight` of `graph` (NULL: the only one) when it is packed, padding included; 0: the kernels read
- * this tensor as it is, and it must not be packed. `scratch_bytes` (may be NULL): the least scratch memory
- * that converting it in place takes; 0: that is not possible. Needs no device. */
+/* Bytes of `weight` of `graph` (NULL: the first that has it) when it is packed, padding included; 0: the
+ * kernels read this tensor as it is, and it must not be packed. `scratch_bytes` (may be NULL): the least
+ * scratch memory that converting it in place takes; 0: that is not possible. Needs no device. */
 CFC_API cfc_status cfc_packed_bytes(const cfc_bundle *bundle, const char *graph, const char *weight,
                                     uint64_t *bytes, uint64_t *scratch_bytes);
 
-/* Packs `weight`, which is described as for cfc_bind but with layout CFC_LAYOUT_NATIVE; `args` may be NULL.
+/* Packs `weight`, which is described as for cfc_bind but with layout CFC_LAYOUT_NATIVE; `args` may be NULL,
+ * and `graph` too: the first that has the weight. All graphs of a bundle read a weight that they share alike.
  * In the order of `stream`, in its context; may wait for it. The bundle stays until the stream has done it.
  * Fails with CFC_INVALID_ARGUMENT where the graph wants no packed weight of that name, type and shape, where
  * it is said to be packed already, or cannot be packed in place. */
@@ -325,7 +341,7 @@ CFC_API cfc_status cfc_unpack(const cfc_bundle *bundle, const char *graph, const
 CFC_STATIC_ASSERT(sizeof(void *) == 8 && sizeof(size_t) == 8, "cfc needs a 64-bit host");
 CFC_STATIC_ASSERT(sizeof(cfc_status) == 4, "cfc_status is an int");
 CFC_STATIC_ASSERT(sizeof(cfc_load_options) == 32, "layout of cfc_load_options");
-CFC_STATIC_ASSERT(sizeof(cfc_limits) == 16, "layout of cfc_limits");
+CFC_STATIC_ASSERT(sizeof(cfc_limits) == 24, "layout of cfc_limits");
 CFC_STATIC_ASSERT(sizeof(cfc_tensor) == 144, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(offsetof(cfc_tensor, data) == 32 && offsetof(cfc_tensor, k) == 48, "layout of cfc_tensor");
 CFC_STATIC_ASSERT(offsetof(cfc_tensor, layout) == 88, "layout of cfc_tensor");

@@ -134,7 +134,18 @@ class Bundle {
 public:
   explicit Bundle(const char *path) : handle(load(path), cfc_unload) {}
 
-  /// Bytes of workspace that a launch needs, at this alignment.
+  /// The graph for so many requests of so many cached tokens (0: any). An Error of CFC_UNSUPPORTED_SIZE says that
+  /// the bundle serves fewer.
+  const char *graphFor(uint32_t batch, uint64_t length = 0) const {
+    cfc_limits limits = make<cfc_limits>();
+    limits.max_batch = batch;
+    limits.max_length = length;
+    const char *graph = nullptr;
+    check(cfc_graph_for(handle.get(), &limits, &graph));
+    return graph;
+  }
+
+  /// Bytes of workspace that a launch needs, at this alignment; of no graph: of any.
   size_t workspaceBytes(size_t *align = nullptr, const char *graph = nullptr) const {
     size_t bytes = 0;
     check(cfc_workspace_size(handle.get(), graph, nullptr, &bytes, align));

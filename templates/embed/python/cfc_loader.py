@@ -19,11 +19,12 @@ import torch
 _DTYPES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 3, torch.int32: 4, torch.int64: 5,
            torch.float8_e4m3fn: 6}
 _TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+UNSUPPORTED_SIZE = 0x33  # a status: more requests or tokens than the bundle serves
 _P, _U32, _U64, _I64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
 
 
 class CfcError(RuntimeError):
-    """A failed call. `exit_code` is 2 for bad input, 3 for what this machine cannot run, 4 for other failures."""
+    """A failed call. `status` may be UNSUPPORTED_SIZE. `exit_code` is 2 for bad input, 3 for what this machine cannot run, 4 for other failures."""
 
     def __init__(self, status, message):
         super().__init__(message)
@@ -52,6 +53,10 @@ class _Tensor(_Struct):
                 ("data", _P), ("bytes", _U64), ("k", _P), ("v", _P), ("stride_head", _I64), ("stride_token", _I64),
                 ("capacity", _I64), ("layout", _U32), ("reserved", _U32), ("stride_block", _I64), ("blocks", _I64),
                 ("v_stride_head", _I64), ("v_stride_token", _I64), ("v_stride_block", _I64), ("v_bytes", _U64)]
+
+
+class _Limits(_Struct):
+    _fields_ = [("size", _U64), ("max_length", _U64), ("max_batch", _U32), ("reserved", _U32)]
 
 
 class _BindOptions(_Struct):
@@ -154,6 +159,13 @@ class Bundle:
         self._paged = {t["name"] for graph in self.manifest["graphs"] for t in graph["tensors"] if "page" in t}
         self._tables = {}
 
+    def graph_for(self, batch, length=0):
+        """Name of the graph for so many requests of so many cached tokens (0: any), of a bundle of several batches. A
+        CfcError of status UNSUPPORTED_SIZE says that the bundle serves fewer."""
+        limits, name = _Limits(max_batch=batch, max_length=length), ctypes.c_char_p()
+        self._lib.graph_for(self._handle, ctypes.byref(limits), ctypes.byref(name))
+        return name.value.decode()
+
     def bind(self, tensors, graph=None, max_sms=0, plan_hash=None):
         """Binds every operand and result of `graph` (None: the only one), all on one device, by name. `plan_hash`:
         launches take that variant alone. Tables of rotations that the graph generates may be left out: all bindings
@@ -177,7 +189,7 @@ class Bundle:
         return self._tables[key]
 
     def workspace(self, device, graph=None):
-        """A workspace, ready for launches on the current stream of `device`."""
+        """A workspace, ready for launches of `graph` (None: of any) on the current stream of `device`."""
         size, align = ctypes.c_size_t(), ctypes.c_size_t()
         name = graph.encode() if graph else None
         self._lib.workspace_size(self._handle, name, None, ctypes.byref(size), ctypes.byref(align))
