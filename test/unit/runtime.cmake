@@ -1,7 +1,7 @@
 cfc_unit_test(BundleTest SOURCES BundleTest.cpp RuntimeFixture.cpp LINK CfcBundle nlohmann_json::nlohmann_json)
 cfc_unit_test(PackingTest SOURCES PackingTest.cpp LINK CfcBundle)
 cfc_unit_test(RuntimeTest
-  SOURCES RuntimeTest.cpp RuntimeLaunchTest.cpp RuntimeVariantTest.cpp RuntimePackTest.cpp RuntimeFixture.cpp FakeDriver.cpp
+  SOURCES RuntimeTest.cpp RuntimeGraphsTest.cpp RuntimeLaunchTest.cpp RuntimeVariantTest.cpp RuntimePackTest.cpp RuntimeFixture.cpp FakeDriver.cpp
           RuntimeHeaderTest.c
   LINK CfcRuntime)
 cfc_unit_test(CaptureTest SOURCES CaptureTest.cpp RuntimeFixture.cpp FakeDriver.cpp LINK CfcRuntime CfcToolsBase)

@@ -19,6 +19,8 @@ Steps (all by default):
   families      imported blocks of every family against the layers of transformers
   graph         replays of a captured CUDA graph, rebinding, two streams
   variants      bundles with several variants: the same bits from each, chosen by hint or kept by a captured graph
+  batches       a request's bits alone and in every batch, graph, variant and plan of bundles of several batches
+  growing       a captured graph of 8 requests that grow to 9000 tokens, in pages that are added
   pdl           the same bits with overlapped launches
   streams       two graphs on two streams, then one beside large matrix products: nothing hangs or differs
   edges         extreme logits; slots, lengths and positions out of bound
@@ -47,7 +49,7 @@ plans=30
 seconds=60
 parallel=$(nproc)
 lengths=0,1,5,127,128,129,1000,4096,16384
-all_steps=(kernels verify torch bits transformers families graph edges pack variants pdl streams memcheck plans)
+all_steps=(kernels verify torch bits transformers families graph edges pack variants batches growing pdl streams memcheck plans)
 steps=()
 
 for argument in "$@"; do
@@ -62,7 +64,7 @@ for argument in "$@"; do
     --jobs=?*) parallel=${argument#*=} ;;
     --seconds=*[!0-9]* | --seconds=0) fail 2 "'$argument': a number is needed" ;;
     --seconds=?*) seconds=${argument#*=} ;;
-    kernels | verify | plans | bits | torch | transformers | families | graph | edges | pack | variants | pdl | streams | memcheck) steps+=("$argument") ;;
+    kernels | verify | plans | bits | torch | transformers | families | graph | edges | pack | variants | batches | growing | pdl | streams | memcheck) steps+=("$argument") ;;
     -*) fail 2 "unknown option '$argument'; try --help" ;;
     *) fail 2 "unknown step '$argument'; try --help" ;;
   esac
@@ -77,7 +79,7 @@ check_machine() {
   local step
   for step in "${steps[@]}"; do
     case "$step" in
-      bits | torch | transformers | families | graph | edges | pack | variants | pdl | streams)
+      bits | torch | transformers | families | graph | edges | pack | variants | growing | pdl | streams)
         [[ -e $library ]] || fail 3 "no runtime at $library: build it, or name it with --library=FILE"
         "$python" -c 'import torch' 2>/dev/null || fail 3 "$python has no torch: name one that has with --python=FILE"
         ;;
@@ -195,6 +197,8 @@ start_step() {
       ;;
     graph) python_step graph captured_graph.py ;;
     variants) python_step variants variants.py ;;
+    batches) start batches/all 1200 "$here/batch_bits.sh" --cfc="$cfc" --out="$out/batch_bits" ;;
+    growing) python_step growing growing.py ;;
     pdl) python_step pdl pdl_bits.py ;;
     streams) python_step streams two_streams.py --seconds="$seconds" ;;
     edges) python_step edges edge_cases.py ;;

@@ -1,7 +1,7 @@
 """One captured CUDA graph of a batch is replayed while lengths grow and pages are added.
 
     python3 tools/gpu/growing.py --cfc build/bin/cfc --library build/lib/libcfc_runtime.so.1
-    python3 tools/gpu/growing.py --small --steps=60 --every=20 --device=emu        # no GPU: the logic of this script
+    python3 tools/gpu/growing.py --small --steps=14 --every=5 --page=4 --device=emu    # no GPU: the logic of this script
 
 The attention block of Llama 3 8B for 8 requests, in pages of 16 tokens from a shuffled pool. A launch is captured once,
 before any request has a token. Each step writes hidden states, lengths, positions and slots to device memory, gives a
@@ -15,6 +15,7 @@ With --device=emu each step is a run of `cfc run`, which takes the cache that th
 import argparse
 import json
 import pathlib
+import random
 import subprocess
 import sys
 import time
@@ -57,15 +58,16 @@ class Schedule:
 
     def __init__(self, batch, page, steps, seed):
         self.page, self.columns = page, -(-(steps + 1) // page)
-        generator = torch.Generator().manual_seed(seed)
+        self.spell = min(37, max(1, steps // 10))  # steps that a request is idle
         # Some pages more than all requests can need, in random order.
-        self.free = torch.randperm(batch * self.columns + 7, generator=generator).tolist()
+        self.free = list(range(batch * self.columns + 7))
+        random.Random(seed).shuffle(self.free)
         self.pool = len(self.free)
         self.lengths, self.owned = [0] * batch, [[] for _ in range(batch)]
         self.added = []  # (request, column, page) of this step
 
     def is_idle(self, step, request):
-        return request > 0 and (step // 37 + request) % 5 == 4
+        return request > 0 and (step // self.spell + request) % 5 == 4
 
     def begin(self, step):
         """The slot of each request, -1 where it is idle, and in `added` the pages that block tables get before."""
@@ -130,9 +132,8 @@ class Emulated:
         inputs |= dict(zip(("cache.k", "cache.v"), self.tensors["cache"]))
         command = [self.cfc, "run", self.path, "--device=emu", f"--seed={self.seed}", f"--output={self.folder}"]
         for name, value in inputs.items():
-            if not name.startswith("generated"):
-                numpy.save(self.folder / f"in.{name}.npy", value.numpy())
-                command.append(f"--input={name}={self.folder}/in.{name}.npy")
+            numpy.save(self.folder / f"in.{name}.npy", value.numpy())
+            command.append(f"--input={name}={self.folder}/in.{name}.npy")
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr}")
@@ -198,9 +199,6 @@ class Growing:
             "slot": torch.full((options.batch,), -1, dtype=torch.int64),
             "len": torch.zeros(options.batch, dtype=torch.int32),
         }
-        if options.device != "emu":  # `cfc run` makes the table itself
-            (table,) = Graph.rope_table({}, "", {"base": "500000.0", "dim": str(self.dim), "positions": str(options.steps + 1)})
-            tensors["generated.table"] = table.float()
         self.states = normal(97, options.batch, hidden)
         return tensors
 

@@ -61,6 +61,7 @@ private:
   Draw draw(uint64_t index);
   int64_t drawLength(std::mt19937_64 &random) const;
   void sharePrefixes(Draw &draw, std::mt19937_64 &random) const;
+  int64_t lengthOfIdle(int64_t row) const;
   Tensor rowsOf(const InputSpec &spec, const Draw &draw, const std::vector<int64_t> &rows) const;
   Tensor blocksOf(const InputSpec &spec, const std::string &name, const std::vector<int64_t> &rows) const;
   std::map<int64_t, Digests> launch(Loaded &loaded, const Draw &draw, const std::vector<int64_t> &rows);
@@ -239,6 +240,13 @@ Draw BatchBits::draw(uint64_t index) {
 // Launches
 //===----------------------------------------------------------------------===//
 
+/// Where a slot says that a request is idle its length says nothing, and may be any.
+int64_t BatchBits::lengthOfIdle(int64_t row) const {
+  bool hasSlots = std::any_of(programs.back()->specs.begin(), programs.back()->specs.end(),
+                              [](const InputSpec &spec) { return spec.role == DataRole::Slot; });
+  return hasSlots ? (37 * row + 5) % (longest + 1) : 0;
+}
+
 /// The rows of an argument; `rows`: which request has each row of the graph, -1 where it is idle.
 Tensor BatchBits::rowsOf(const InputSpec &spec, const Draw &draw, const std::vector<int64_t> &rows) const {
   const Tensor &all = draw.tensors.at(spec.name);
@@ -249,6 +257,7 @@ Tensor BatchBits::rowsOf(const InputSpec &spec, const Draw &draw, const std::vec
       double idle = spec.role == DataRole::Slot         ? -1
                     : spec.role == DataRole::Activation ? NAN
                     : spec.role == DataRole::BlockTable ? double(INT32_MAX)
+                    : spec.role == DataRole::Length     ? double(lengthOfIdle(int64_t(r)))
                                                         : 0;
       tensor.set(int64_t(r) * width + c, rows[r] < 0 ? idle : all.get(rows[r] * width + c));
     }
@@ -388,9 +397,9 @@ bool BatchBits::run() {
     passed &= check(uint64_t(i)).empty();
   }
   print(passed
-            ? fmt::format("verified: {} batches in {} launches; every request has the same bits alone and in "
+            ? fmt::format("verified: {} batch{} in {} launches; every request has the same bits alone and in "
                           "every batch and plan\n",
-                          options.draws, launches)
+                          options.draws, options.draws == 1 ? "" : "es", launches)
             : std::string("MISMATCH\n"));
   return passed;
 }

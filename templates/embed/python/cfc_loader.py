@@ -180,9 +180,9 @@ class Bundle:
         return [(t["name"], t) for spec in graphs[:1] for t in spec["tensors"] if "rope" in t]
 
     def _table(self, spec, device, graph):
-        key = graph, spec["name"], device
+        key = json.dumps(spec["rope"], sort_keys=True), spec["dtype"], tuple(spec["shape"]), device
         if key not in self._tables:
-            table = torch.empty(spec["shape"], dtype=_TYPES[spec["dtype"]])
+            table = torch.empty(spec["shape"], dtype=_TYPES[spec["dtype"]], device="cpu")
             self._lib.generate(self._handle, graph.encode() if graph else None, spec["name"].encode(),
                                _P(table.data_ptr()), _U64(table.numel() * table.element_size()))
             self._tables[key] = table.to(device)
