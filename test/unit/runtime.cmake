@@ -5,6 +5,9 @@ cfc_unit_test(RuntimeTest
           RuntimeHeaderTest.c
   LINK CfcRuntime)
 cfc_unit_test(CaptureTest SOURCES CaptureTest.cpp RuntimeFixture.cpp FakeDriver.cpp LINK CfcRuntime CfcToolsBase)
+if(TARGET CfcTools)
+  cfc_unit_test(RuntimeBatchTest SOURCES RuntimeBatchTest.cpp RuntimeFixture.cpp FakeDriver.cpp LINK CfcRuntime CfcTools)
+endif()
 if(TARGET CfcPipeline AND TARGET CfcEmu)
   cfc_unit_test(RuntimeEmulatorTest SOURCES RuntimeEmulatorTest.cpp RuntimeFixture.cpp FakeDriver.cpp
     LINK CfcRuntime CfcRegistry CfcPipeline CfcEmu MLIRParser)

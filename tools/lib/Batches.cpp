@@ -112,7 +112,7 @@ std::vector<Source> cfc::sourcesForBatches(Compiler &compiler, const Source &sou
   for (size_t i = 0; i < batches.size(); ++i)
     if (batches[i] < 1 || (i && batches[i] <= batches[i - 1]))
       badInput("", "--batch={}: numbers of requests ascend, from 1 on", fmt::join(batches, ","));
-  if (!source.graph())
+  if (!batches.empty() && !source.graph())
     badInput(source.path, "holds kernels, whose sizes are fixed: --batch is for graphs");
   std::vector<Source> sources;
   for (int64_t batch : batches)

@@ -12,7 +12,7 @@ std::vector<std::string> namesByRequest(attn::GraphOp graph);
 /// (2) where the graph's rows are not its requests.
 Source sourceForBatch(Compiler &compiler, const Source &source, int64_t batch);
 
-/// One source for each of the batches, which ascend from 1. Fails (2) where they do not.
+/// One source for each of the batches, which ascend from 1; none for none. Fails (2) where they do not.
 std::vector<Source> sourcesForBatches(Compiler &compiler, const Source &source,
                                       const std::vector<int64_t> &batches);
 
