@@ -148,8 +148,8 @@ void cfc_binding::capture(const VariantSpec &variant, const LaunchHints &hints, 
     check(driver().cuMemcpyDtoHAsync(to, address, bytes, stream), "copying to the host");
     check(driver().cuStreamSynchronize(stream), "waiting for the stream");
   };
-  loaded->capture->write({loaded->bundle.manifest, loaded->bundle.graphText(graph), graph, variant, hints.length,
-                          hints.batch, hints.maxSms, table, read});
+  loaded->capture->write({loaded->bundle.manifest, loaded->bundle.graphText(graph), graph, variant,
+                          hints.length, hints.batch, hints.maxSms, table, read});
 }
 
 void cfc_binding::launch(CUdeviceptr workspace, const LaunchHints &hints, CUstream stream) const {
