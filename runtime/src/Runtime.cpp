@@ -80,12 +80,12 @@ cfc_status cfc_bundle_manifest(const cfc_bundle *bundle, const char **json) {
   });
 }
 
-/// The longest length that a graph was compiled for; nothing where it has no lengths.
+/// The longest length that a graph was compiled for, and has positions for; nothing where it has no lengths.
 static std::optional<int64_t> lengthBound(const GraphSpec &graph) {
   std::optional<int64_t> bound;
   for (const TensorSpec &tensor : graph.tensors)
     if (tensor.bound)
-      bound = std::max(bound.value_or(0), *tensor.bound);
+      bound = std::min(bound.value_or(INT64_MAX), *tensor.bound);
   return bound;
 }
 

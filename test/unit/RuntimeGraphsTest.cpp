@@ -46,6 +46,14 @@ TEST_CASE("the graph for a number of requests is the smallest that serves them")
   CHECK(cfc_graph_for(bundle.get(), &limits, &name) == CFC_UNSUPPORTED_SIZE);
   CHECK_THAT(cfc_last_error(), Contains("max_length is 129, the graph's bound is 128"));
 
+  manifest.graphs[1].tensors[0].bound = 64; // of positions, say
+  bundle = loadSmall(manifest);
+  limits.max_batch = 4;
+  limits.max_length = 65;
+  CHECK(graphFor(4) == "block_b8");
+  limits.max_length = 64;
+  CHECK(graphFor(4) == "block_b4");
+
   // One workspace serves all graphs.
   size_t bytes = 0, align = 0;
   limits.max_length = 128;

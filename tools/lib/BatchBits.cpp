@@ -132,6 +132,12 @@ void BatchBits::makeTensors() {
   positions = positionsOf(graph);
   int64_t bound = INT32_MAX, room = INT32_MAX;
   for (const InputSpec &spec : largest.specs) {
+    if (!spec.isCache() && isByRow(spec.name) && spec.shape.at(0) != largest.batch())
+      badInput(
+          path,
+          "\"{}\" has {} rows for {} requests: --batches is for graphs with one token, a row of each, for "
+          "every request",
+          spec.name, spec.shape[0], largest.batch());
     bound = std::min(bound, spec.bound.value_or(INT32_MAX));
     if (spec.page)
       room = std::min(room, spec.page * std::max<int64_t>(spec.pages, 1) - 1);
