@@ -223,8 +223,9 @@ LogicalResult Compilation::checkFits(kernel::FuncOp func) {
                             << " (limit): take smaller tiles or fewer ring_stages",
            fail(kCannotRun);
   if (!machine.resident(func.clusterSize(), 1))
-    return func.emitError() << "needs clusters of " << func.clusterSize() << " CTAs (required); "
-                            << machine.name << " cannot hold one",
+    return func.emitError() << "needs clusters of " << func.clusterSize() << " CTAs with " << *shared
+                            << " bytes of shared memory each (required); " << machine.name << " holds up to "
+                            << machine.largestCluster(1) << " CTAs with up to " << limit << " (limit)",
            fail(kCannotRun);
   return success();
 }

@@ -244,10 +244,12 @@ bool KernelSearch::checkAtomic(const Member &member, Refusal &refusal) {
 bool KernelSearch::checkResidency(const KernelPlan &kernel, Refusal &refusal) const {
   if (machine->resident(kernel.part, kernel.ctasPerSm) < 1) {
     std::string limit = machine->smsLimit ? llvm::formatv(" with {0} SMs", machine->usableSms()).str() : "";
-    refusal.add(Refusal::Cluster,
-                llvm::formatv("kernel {0} needs clusters of part = {1} CTAs at ctas_per_sm = {2}; none is "
-                              "resident on {3}{4}, smaller ones are",
-                              index(), kernel.part, kernel.ctasPerSm, machine->name, limit));
+    refusal.add(
+        Refusal::Cluster,
+        llvm::formatv("kernel {0} needs clusters of part = {1} CTAs at ctas_per_sm = {2}; none is "
+                      "resident on {3}{4}: up to {5} CTAs, with up to {6} bytes of shared memory each, are",
+                      index(), kernel.part, kernel.ctasPerSm, machine->name, limit,
+                      machine->largestCluster(kernel.ctasPerSm), machine->sharedLimit(kernel.ctasPerSm)));
     return false;
   }
   constexpr int64_t kLeastRegisters = 96; // a thread with fewer would spill

@@ -11,6 +11,13 @@ using namespace cfc;
 using llvm::StringRef;
 using llvm::Twine;
 
+int64_t Machine::largestCluster(int64_t ctasPerSm) const {
+  for (int64_t size : {16, 8, 4, 2, 1})
+    if (resident(size, ctasPerSm) > 0)
+      return size;
+  return 0;
+}
+
 int64_t Machine::resident(int64_t size, int64_t ctasPerSm) const {
   auto bySize = residentClusters.find(ctasPerSm);
   if (bySize == residentClusters.end())

@@ -37,6 +37,8 @@ struct Machine {
   /// Clusters of `size` CTAs that fit at `ctasPerSm`; 0 where they cannot be. A limit of N SMs is N CTAs, as
   /// for the runtime's max_sms: the driver may give each an SM of its own.
   int64_t resident(int64_t size, int64_t ctasPerSm) const;
+  /// CTAs of the largest cluster of which one fits; 0: none does.
+  int64_t largestCluster(int64_t ctasPerSm) const;
   /// Most shared memory of a CTA where `ctasPerSm` share an SM.
   int64_t sharedLimit(int64_t ctasPerSm) const;
   std::string toJson() const;

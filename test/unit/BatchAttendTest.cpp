@@ -423,7 +423,7 @@ void checkShares(const Case &test) {
 }
 } // namespace
 
-TEST_CASE("requests have the same bits in a batch as alone", "[batch]") {
+TEST_CASE("determinism: a request alone and in a batch", "[batch]") {
   Case test = GENERATE(Case{{2, 2, 2, 16}, {65, 0}}, Case{{3, 1, 1, 32}, {1, -1, 330}},
                        Case{{8, 1, 2, 64}, {63, 64, 65, 0, 500, -1, 1, 128}});
   checkCase(test, {{1, 4, 4, 1}, {2, 8, 3, 2}, {1, 8, 4, 1, 4}, {2, 4, 2, 1, 8}, {1, 4, 4, 2, 0}}, 3);
@@ -460,7 +460,7 @@ TEST_CASE("one program serves requests that grow", "[batch]") {
   }
 }
 
-TEST_CASE("requests read pages of a pool", "[batch]") {
+TEST_CASE("lengths: pages of a pool, in any order", "[batch]") {
   int page = GENERATE(1, 3, 8, 16, 64, 128, 200);
   int n = page;
   Case test{{3, 2, 1, 16, page, page % 2 == 0 && page != 16}, {n - 1, n, n + 1}};

@@ -65,7 +65,7 @@ static std::string storeAsync(const std::string &from, const std::string &to) {
   return mutate(readModule("store_async"), from, to);
 }
 
-TEST_CASE("Mutant: nobody expects the bytes of async stores") {
+TEST_CASE("clusters: a destination that does not arm its own expect_tx") {
   auto reports =
       catchMutant(storeAsync("simt.mbarrier_arrive_expect_tx %barrier, %c1024", ""), runStoreAsync);
   CHECK(reported(reports, FindingKind::Deadlock, "simt.mbarrier_wait"));
@@ -162,7 +162,7 @@ TEST_CASE("Mutant: a push over bytes that a peer has read without a proxy fence"
   CHECK(reported(reports, FindingKind::ProxyOrder, "simt.bulk_push"));
 }
 
-TEST_CASE("Mutant: wrong parity") {
+TEST_CASE("clusters: a parity that does not follow the uses of its barrier") {
   auto reports =
       catchMutant(ring("mbarrier_wait cta %full, %parity", "mbarrier_wait cta %full, %c1"), runRing);
   CHECK(reported(reports, FindingKind::Race, "simt.load"));
@@ -195,7 +195,7 @@ TEST_CASE("Mutant: a consumer that frees its slot before it has read it") {
   CHECK(reported(catchMutant(module, runRing), FindingKind::Race, "simt.load"));
 }
 
-TEST_CASE("Mutant: a CTA that exits early") {
+TEST_CASE("clusters: a CTA that exits while a peer may still use its shared memory") {
   for (const char *name : {"pull", "bulk_push"}) {
     std::string module = mutate(readModule(name), "simt.cluster_arrive // before the exit", "");
     module = mutate(module, "simt.cluster_wait   // before the exit", "");

@@ -64,7 +64,7 @@ static double worstLse(const Graph &graph, const TensorMap &inputs, const Tensor
 static const char *const plans[] = {"auto", "graph attend\nkernel 0: part = 1\n",
                                     "graph attend\nkernel 0: part = 4\n"};
 
-TEST_CASE("extremes: all logits near -2900", "[extremes]") {
+TEST_CASE("lengths: very negative logits stay exact, and padding lanes do not count", "[extremes]") {
   std::string type = GENERATE("f16", "bf16");
   bool append = GENERATE(false, true);
   int64_t length = GENERATE(1, 65, 200);
@@ -86,7 +86,7 @@ TEST_CASE("extremes: all logits near -2900", "[extremes]") {
   }
 }
 
-TEST_CASE("extremes: one logit of +2900", "[extremes]") {
+TEST_CASE("lengths: a very large logit stays exact", "[extremes]") {
   std::string type = GENERATE("f16", "bf16");
   bool append = GENERATE(false, true);
   int64_t at = GENERATE(0, 77, 129, 130); // 130: the new token
@@ -133,7 +133,7 @@ TEST_CASE("extremes: 16384 equal values of 150 give 150", "[extremes]") {
   }
 }
 
-TEST_CASE("extremes: what lies behind the length has no effect", "[extremes]") {
+TEST_CASE("lengths: stale NaN in the unused tail of the cache does not leak", "[extremes]") {
   std::string type = GENERATE("f16", "bf16");
   int64_t length = GENERATE(0, 1, 15, 65, 127);
   Block block{.heads = 4, .kvHeads = 2, .dim = 32, .hidden = 64};
@@ -237,7 +237,7 @@ TEST_CASE("extremes: an idle request", "[extremes]") {
   }
 }
 
-TEST_CASE("extremes: values out of their bounds", "[extremes]") {
+TEST_CASE("lengths: positions beyond the table, lengths and slots out of their bounds", "[extremes]") {
   Blocks blocks;
   // Lengths that are too large attend to the first `bound` tokens.
   TensorMap inputs = blocks.graph.inputs(9, Blocks::bound, Blocks::capacity);

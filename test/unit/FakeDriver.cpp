@@ -220,7 +220,9 @@ void fillModules(Driver &table) {
     return state->attributes[{functionOf(function)->name, attribute}] = value, 0;
   };
   table.cuOccupancyMaxActiveClusters = [](int *clusters, CUfunction function, const CUlaunchConfig *config) {
-    return *clusters = state->resident(functionOf(function)->name, clusterOf(config)), 0;
+    const std::string &kernel = functionOf(function)->name;
+    state->asked[kernel] = *config;
+    return *clusters = state->resident(kernel, clusterOf(config)), 0;
   };
   table.cuLaunchKernelEx = launch;
 }

@@ -43,7 +43,9 @@ struct FakeState {
   int modulesLoaded = 0, modulesAlive = 0, contextsRetained = 0, hostAllocations = 0, streamsAlive = 0;
   std::map<CUdeviceptr, std::pair<size_t, int>> memory;  ///< bytes and device by address
   std::map<std::pair<std::string, int>, int> attributes; ///< of functions, by kernel and attribute
-  std::vector<std::string> calls;                        ///< names of functions called, while `record` is set
+  std::map<std::string, CUlaunchConfig>
+      asked;                      ///< by kernel: for which launch the last question for its clusters was
+  std::vector<std::string> calls; ///< names of functions called, while `record` is set
   bool record = false;
   // What a test wants to happen besides: launches may be run for real, in memory that is announced.
   std::function<void(const FakeLaunch &)> onLaunch;

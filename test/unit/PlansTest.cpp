@@ -166,7 +166,7 @@ attn.graph @beside(%x: tensor<1x64xf16>, %w_v: tensor<384x64xf16>, %w_o: tensor<
 }
 
 // Atomic sums take whatever order the threads have: with this data that shows.
-TEST_CASE("plans: the data shows the order of sums", "[plans]") {
+TEST_CASE("determinism: any plan, on data that shows the order of sums", "[plans]") {
   Block block;
   block.act = block.weight = block.cache = GENERATE("f16", "bf16");
   Graph graph(block.text());

@@ -56,17 +56,6 @@ TEST_CASE("kernels are launched in order with the clusters that fit") {
     CHECK(fake->launches[0].grid == 64);
     CHECK(fake->launches[1].grid == 66);
   }
-  SECTION("non-portable clusters are allowed where the manifest says so") {
-    Manifest manifest = smallManifest();
-    KernelSpec &kernel = manifest.graphs[0].variants[0].kernels[0];
-    kernel.cluster = 16;
-    kernel.nonPortable = true;
-    fake->width = [](const std::string &name) { return name.find("_k0_") != name.npos ? 16 : 1; };
-    BundlePtr wide = loadSmall(manifest);
-    BindingPtr binding = bindSmall(wide, tensors);
-    CHECK(fake->attributes.at({kernel.name, kFunctionNonPortableClusterAllowed}) == 1);
-    CHECK(fake->attributes.count({"block_k1_1a2b3c4d", kFunctionNonPortableClusterAllowed}) == 0);
-  }
 }
 
 /// Launches the two kernels of a small bundle once.
@@ -80,7 +69,42 @@ static void launchSmall(FakeDriver &fake, const Manifest &manifest) {
   REQUIRE(fake->launches.size() == 2);
 }
 
-TEST_CASE("kernels that wait by themselves may start early, others not") {
+TEST_CASE("clusters: size 16 gets the non-portable attribute") {
+  FakeDriver fake;
+  Tensors tensors;
+  Manifest manifest = smallManifest();
+  KernelSpec &kernel = manifest.graphs[0].variants[0].kernels[0];
+  kernel.cluster = 16;
+  kernel.nonPortable = true;
+  fake->width = [](const std::string &name) { return name.find("_k0_") != name.npos ? 16 : 1; };
+  BundlePtr wide = loadSmall(manifest);
+  BindingPtr binding = bindSmall(wide, tensors);
+  CHECK(fake->attributes.at({kernel.name, kFunctionNonPortableClusterAllowed}) == 1);
+  CHECK(fake->attributes.count({"block_k1_1a2b3c4d", kFunctionNonPortableClusterAllowed}) == 0);
+}
+
+TEST_CASE("clusters: the driver is asked with the launch's own threads and shared memory") {
+  FakeDriver fake;
+  BundlePtr bundle = loadSmall();
+  Tensors tensors;
+  BindingPtr binding = bindSmall(bundle, tensors);
+  Manifest manifest = smallManifest();
+  const KernelSpec &kernel = manifest.graphs[0].variants[0].kernels[0];
+  const CUlaunchConfig &asked = fake->asked.at(kernel.name);
+  CHECK(asked.blockX == kernel.threads);
+  CHECK(asked.sharedBytes == kernel.sharedBytes);
+  CHECK(asked.gridX % kernel.cluster == 0);
+}
+
+TEST_CASE("clusters: the grid counts blocks") {
+  FakeDriver fake;
+  fake->resident = [](const std::string &, unsigned cluster) { return cluster == 4 ? 5 : 264; };
+  launchSmall(fake, smallManifest());
+  CHECK(fake->launches[0].grid == 5 * 4);
+  CHECK(fake->launches[0].cluster == 4);
+}
+
+TEST_CASE("graphs: only kernels that wait by themselves are launched early") {
   FakeDriver fake;
   Manifest manifest = smallManifest();
   manifest.graphs[0].variants[0].kernels[1].pdl = true;
@@ -329,7 +353,7 @@ TEST_CASE("the sticky word is read, kept and cleared") {
   CHECK(status.bits == 0);
 }
 
-TEST_CASE("two devices in one process") {
+TEST_CASE("graphs: two devices in one process, device 1 after device 0") {
   FakeDriver fake;
   fake->devices = 2;
   BundlePtr bundle = loadSmall();
@@ -388,7 +412,7 @@ TEST_CASE("everything is given back, in either order") {
   CHECK(fake->streamsAlive == 0);
 }
 
-TEST_CASE("threads share a bundle and a binding") {
+TEST_CASE("graphs: two threads share a bundle and a binding") {
   FakeDriver fake;
   BundlePtr bundle = loadSmall();
   Tensors shared;
