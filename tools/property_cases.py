@@ -1,5 +1,6 @@
 """Cases of tools/property.py: attention graphs drawn by a seed, their inputs, and ways to make them smaller."""
 import dataclasses
+import itertools
 import random
 import struct
 
@@ -20,6 +21,8 @@ class Case:
     max_sms: int = 0
     lengths: tuple = (0,)
     idle: tuple = (False,)
+    counts: tuple = ()  # query tokens of each request, and those of nobody behind them; (): one each
+    mask: bool = False  # of trees of query tokens
     late: int = 0  # how far slots lie behind lengths; positions do half as much again
     shared: int = 0  # requests whose first pages are the first request's
     capacity: int = 64
@@ -61,8 +64,24 @@ class Case:
     returned: tuple = ()  # values that the graph returns beside its result
 
     @property
-    def tokens(self):
+    def requests(self):
         return len(self.lengths)
+
+    @property
+    def tokens(self):
+        """Rows of the activations."""
+        return sum(self.counts) if self.counts else self.requests
+
+    @property
+    def rows(self):
+        """(request, number among its tokens) of each row; the request is None where it is nobody's."""
+        counts = self.counts or (1,) * self.requests + (0,)
+        return [(request if request < self.requests else None, i) for request, count in enumerate(counts) for i in range(count)]
+
+    @property
+    def new(self):
+        """New tokens of a request at most."""
+        return max(1, *self.counts, 1)
 
     @property
     def longest(self):
@@ -71,7 +90,7 @@ class Case:
     @property
     def pages(self):
         """Columns of the block table."""
-        return -(-(self.capacity + 4) // self.page)
+        return -(-(self.capacity + 3 + self.new) // self.page)
 
     def cost(self):
         wide, kv = self.heads * self.group, self.heads
@@ -81,7 +100,7 @@ class Case:
         if self.project:
             weights += self.out * wide * self.v_dim
         cached = sum(64 * -(-length // 64) + 64 for length in self.lengths) if self.attention else 0
-        attend = cached * kv * (self.dim + self.v_dim) * (1 + self.group // 8)
+        attend = cached * kv * (self.dim + self.v_dim) * (1 + self.group // 8) * self.new
         return self.layers * (weights * (1 + self.tokens // 8) + attend) + self.tokens * self.hidden * 8
 
     def scale(self):
@@ -116,7 +135,9 @@ class Case:
             names |= {"grouped"} if self.group > 1 else set()
             names |= {"other v_dim"} if self.v_dim != self.dim else set()
             names |= {"no append"} if not self.append else set()
-            names.add("1 request" if self.tokens == 1 else "requests")
+            names |= {"queries"} if self.counts else set()
+            names |= {"mask"} if self.mask else set()
+            names.add("1 request" if self.requests == 1 else "requests")
         else:
             names.add("linears of 1 token" if self.tokens == 1 else "linears of tokens")
         names |= {"partial rope"} if self.rope and self.rotated != self.dim else set()
@@ -234,19 +255,21 @@ class GraphWriter:
         scales = ""
         if case.cache == "f8E4M3FN":
             scales = f" scales {self.tensor('k_scale', 'f32', case.heads)}, {self.tensor('v_scale', 'f32', 1)}"
+        queries = f" queries {self.tensor('starts', 'i32', case.requests + 1)}" if case.counts else ""
         if case.append:
             slot = self.tensor("slot", "i64", case.tokens)
-            self.lines.append(f"  %c{suffix} = attn.kv_append {cache}, {k}, {v} at {slot}{scales}")
+            self.lines.append(f"  %c{suffix} = attn.kv_append {cache}, {k}, {v} at {slot}{queries}{scales}")
             cache = f"%c{suffix}"
-        length = self.argument("len", f"!attn.lengths<{case.tokens}, capacity = {case.capacity}>")
-        pages = f" pages {self.tensor('pages', 'i32', case.tokens, case.pages)}" if case.page else ""
+        length = self.argument("len", f"!attn.lengths<{case.requests}, capacity = {case.capacity}>")
+        pages = f" pages {self.tensor('pages', 'i32', case.requests, case.pages)}" if case.page else ""
+        queries += f" mask {self.tensor('mask', 'i64', case.tokens)}" if case.mask else ""
         sinks = f" sinks {self.tensor('sinks', case.sinks, case.heads * case.group)}" if case.sinks else ""
         options = f"scale = {case.scale():.6f}"
         options += f", window = {case.window}" if case.window else ""
         options += f", softcap = {case.softcap}" if case.softcap else ""
         wide = case.heads * case.group
         names = f"%o{suffix}, %lse{suffix}" if case.lse else f"%o{suffix}"
-        self.lines.append(f"  {names} = attn.attention {q}, {cache}, {length}{pages}{sinks}{scales} {{{options}}}{self.score_bias()}")
+        self.lines.append(f"  {names} = attn.attention {q}, {cache}, {length}{pages}{queries}{sinks}{scales} {{{options}}}{self.score_bias()}")
         if case.lse:
             self.known(f"lse{suffix}", wide, "f32")
         return self.known(f"o{suffix}", wide * case.v_dim, case.inner)
@@ -305,18 +328,27 @@ def block_table(case):
     """Rows of pages: each request's own in random order, but for first pages that are the first request's. Entries that
     nobody reads are out of the pool."""
     r = random.Random(f"pages {case.seed}")
-    each = min(-(-(case.longest + 4) // case.page), case.pages)
-    own = list(range(case.tokens * each))
+    each = min(-(-(case.longest + 3 + case.new) // case.page), case.pages)
+    own = list(range(case.requests * each))
     r.shuffle(own)
     rows = []
     for request, length in enumerate(case.lengths):
-        used = min(-(-(length + case.late + 1) // case.page), case.pages)
+        used = min(-(-(length + case.late + case.new) // case.page), case.pages)
         row = own[request * each : request * each + used]
         if 0 < request <= case.shared:  # whole pages to which neither appends
             whole = min(length, case.lengths[0]) // case.page
             row[:whole] = rows[0][:whole]
         rows.append(row + [r.choice((-1, 2**31 - 1)) for _ in range(case.pages - len(row))])
     return rows
+
+
+def masks(case):
+    """A tree of each request's query tokens: bits of a token's ancestors and its own. Nobody's rows have any."""
+    r, bits = random.Random(f"masks {case.seed}"), []
+    for request, i in case.rows:
+        parent = r.randint(max(-1, i - 3), i - 1) if i else -1
+        bits.append((bits[len(bits) - i + parent] if parent >= 0 else 0) | 1 << i if request is not None else r.getrandbits(63))
+    return [b - (1 << 64) if b >> 63 else b for b in bits]
 
 
 def write_inputs(case, folder):
@@ -330,19 +362,26 @@ def write_inputs(case, folder):
         arguments.append(f"--input={name}={folder / name}.npy")
 
     if case.attention:
-        add("len", "i32", (case.tokens,), case.lengths)
+        add("len", "i32", (case.requests,), case.lengths)
         if table:
-            add("pages", "i32", (case.tokens, case.pages), [page for row in table for page in row])
+            add("pages", "i32", (case.requests, case.pages), [page for row in table for page in row])
+        if case.counts:
+            add("starts", "i32", (case.requests + 1,), list(itertools.accumulate(case.counts[:-1], initial=0)))
+        if case.mask:
+            add("mask", "i64", (case.tokens,), masks(case))
         if case.append:
             slots = []
-            for request, length in enumerate(case.lengths):
-                token = length + case.late
+            for request, i in case.rows:
+                if request is None:
+                    slots.append(-99)  # nobody looks at it
+                    continue
+                token = case.lengths[request] + case.late + i
                 if table:
                     token = table[request][token // case.page] * case.page + token % case.page
                 slots.append(-1 if case.idle[request] else token)
             add("slot", "i64", (case.tokens,), slots)
     if case.rope and (case.append or case.rope != "k" or not case.attention or "kr" in case.returned):
-        add("pos", "i32", (case.tokens,), [length + case.late * 3 // 2 for length in case.lengths])
+        add("pos", "i32", (case.tokens,), [0 if r is None else case.lengths[r] + i + case.late * 3 // 2 for r, i in case.rows])
     return arguments
 
 
@@ -400,6 +439,18 @@ class Draw:
                 "late": self.pick(0, 2), "shared": self.between(0, tokens - 1) if page and self.chance(40) else 0,
                 "capacity": max(1, longest + self.pick(0, 1, 60, 300) if page else longest + self.pick(0, 1, 100, 5000, 100000))}  # fmt: skip
 
+    def queries(self, requests, lengths):
+        """Query tokens of each request, and of nobody: 64 at most. A cache that holds them already has that many."""
+        most = self.pick(1, 2, 4, 8, 64)
+        counts, left = [], 64
+        for _ in range(requests):
+            counts.append(min(self.pick(0, 1, self.between(0, most)), left))
+            left -= counts[-1]
+        counts.append(self.sometimes(20, min(3, left), otherwise=0))
+        if not sum(counts):
+            counts[0] = 1
+        return {"counts": tuple(counts), "mask": self.chance(40)}
+
     def rope(self, dim):
         if not self.chance(60):
             return {}
@@ -432,6 +483,8 @@ class Draw:
         if fields.get("lse"):
             fields["returned"] += ("lse",)
         plan = self.random.randrange(1 << 31) if self.chance(85) else -1
+        if attention and self.chance(20):
+            fields |= self.queries(len(fields["lengths"]), fields["lengths"])
         return Case(seed=self.seed, plan=plan, order=self.random.randrange(1 << 31), layout=self.sometimes(35, "packed", otherwise="native"),
                     max_sms=self.sometimes(15, 8, 20, 64, otherwise=0), **fields)  # fmt: skip
 
@@ -451,7 +504,7 @@ def draw(seed):
 PLAINER = {
     "plan": (-1,), "layers": (1,), "returned": ((),), "residual": (False,), "post_norm": ("", "rms"), "project": (False,), "source": ("inputs", "stacked"),
     "norm": ("", "rms"), "bias": (False,), "out_bias": (False,), "qk_norm": ("", "heads"), "rope": ("", "q"), "window": (0,), "softcap": (0,), "sinks": ("", "f16"),
-    "score_bias": ("", "distance"), "lse": (False,), "append": (False,), "attention": (False,), "layout": ("native",), "max_sms": (0,),
+    "counts": ((),), "mask": (False,), "score_bias": ("", "distance"), "lse": (False,), "append": (False,), "attention": (False,), "layout": ("native",), "max_sms": (0,),
     "shared": (0,), "late": (0,), "page": (0,), "group": (1,), "heads": (1,), "table": ("none",), "style": ("half_split",),
     "act": ("f16",), "inner": ("f16",), "weight": ("f16",), "cache": ("f16",), "gain": ("f16",), "dim": (32,), "hidden": (64,), "out": (64,), "order": (0,),
 }  # fmt: skip
@@ -478,6 +531,8 @@ def replace(case, **fields):
         fields.setdefault("rotated", fields["dim"] if case.rotated == case.dim else min(case.rotated, fields["dim"]))
     if case.residual and "hidden" in fields:
         fields["out"] = fields["hidden"]
+    if "counts" in fields and not fields["counts"]:
+        fields["mask"] = False
     if "lengths" in fields:
         fields.setdefault("idle", case.idle[: len(fields["lengths"])])
         fields["shared"] = min(fields.get("shared", case.shared), len(fields["lengths"]) - 1)
@@ -485,7 +540,10 @@ def replace(case, **fields):
 
 
 def keep_requests(case, kept):
-    return replace(case, lengths=tuple(case.lengths[i] for i in kept), idle=tuple(case.idle[i] for i in kept))
+    counts = (*(case.counts[i] for i in kept), case.counts[-1]) if case.counts else ()
+    counts = counts if sum(counts) else (1, *counts[1:]) if counts else ()
+    return replace(case, lengths=tuple(case.lengths[i] for i in kept), idle=tuple(case.idle[i] for i in kept), counts=counts,
+                   mask=case.mask)  # fmt: skip
 
 
 def smaller(value, least, step=1):
@@ -496,12 +554,15 @@ def smaller(value, least, step=1):
 
 def shrink_steps(case):
     """Smaller cases, the boldest steps first."""
-    found, n = list(plainer(case)), case.tokens
+    found, n = list(plainer(case)), case.requests
     if n > 1:
         found += [keep_requests(case, range(n // 2)), keep_requests(case, range(n // 2, n))]
         found += [keep_requests(case, [j for j in range(n) if j != i]) for i in range(n)]
     if any(case.idle):
         found.append(replace(case, idle=(False,) * n))
+    for i, count in enumerate(case.counts):
+        found += [replace(case, counts=(*case.counts[:i], less, *case.counts[i + 1 :])) for less in smaller(count, 0)
+                  if less + sum(case.counts) > count]  # fmt: skip
     for length in smaller(case.longest, 0):
         found.append(replace(case, lengths=tuple(min(x, length) for x in case.lengths)))
     found += [replace(case, lengths=tuple(y if j == i else x for j, x in enumerate(case.lengths)))

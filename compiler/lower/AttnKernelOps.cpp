@@ -273,7 +273,8 @@ void KernelWriter::writeAppend(attn::KvAppendOp op) {
   Value k = castTo(body, get(op.getK(), {Slice}), element),
         v = castTo(body, get(op.getV(), {Slice}), element);
   auto append = [=, this]() mutable {
-    AppendOp::create(body, op.getLoc(), k, v, memory(op.getCache()), memory(op.getSlot()), item);
+    AppendOp::create(body, op.getLoc(), k, v, memory(op.getCache()), memory(op.getSlot()),
+                     memoryOrNull(op.getQueries()), item);
   };
   if (chunk)
     late.push_back(append);
@@ -338,9 +339,10 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   if (!sharesWork(kernelPlan)) // else a cluster is one CTA
     split = {state(kPart, StateKind::Split)};
   auto streamType = KvStreamType::get(context, cache.getDim(), vDim, cache.getElementType(), split);
-  Value kv = LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
-                                 op.getPages() ? memory(op.getPages()) : Value(), item, chunk, boundOf(op),
-                                 op.getWindow().value_or(0));
+  Value kv =
+      LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
+                          memoryOrNull(op.getPages()), memoryOrNull(op.getQueries()),
+                          memoryOrNull(op.getMask()), item, chunk, boundOf(op), op.getWindow().value_or(0));
   Type f32 = Float32Type::get(context);
   TileType whole = tile({group, vDim + 2}, f32);
   SmallVector<StateAttr> partial = split;
@@ -356,8 +358,11 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   if (chunk)
     softmax = mergeChunks(op, softmax);
   if (append) {
-    Value k = castTo(body, get(append.getK(), {Slice}), cache.getElementType());
-    Value v = castTo(body, get(append.getV(), {Slice}), cache.getElementType());
+    auto newTokens = [&](Value value) { // of several a request all rows
+      return op.getQueries() ? memory(value, isFlat(value))
+                             : castTo(body, get(value, {Slice}), cache.getElementType());
+    };
+    Value k = newTokens(append.getK()), v = newTokens(append.getV());
     softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, request, op.getScaleAttr(),
                                   op.getSoftcapAttr());
     writeBias(op, softmax.getDefiningOp<AttendNewOp>().getBias());

@@ -127,9 +127,11 @@ Value KernelWriter::listWork() {
   for (Operation *op : shape.getOps())
     if (auto attention = dyn_cast<attn::AttentionOp>(op)) {
       attn::KvAppendOp append = attention.getAppend();
+      Value queries = memoryOrNull(attention.getQueries());
       return WorkListOp::create(prologue, op->getLoc(), WorkType::get(context), memory(attention.getCache()),
                                 memory(attention.getLen()), append ? memory(append.getSlot()) : Value(),
-                                boundOf(attention), attention.getWindow().value_or(0));
+                                queries, queries ? shape.getTokens() : 0, boundOf(attention),
+                                bool(attention.getMask()), attention.getWindow().value_or(0));
     }
   llvm_unreachable("only kernels of an attention share out heads");
 }

@@ -99,6 +99,7 @@ private:
 
   /// The kernel's argument for a value; activations are flat.
   mlir::Value memory(mlir::Value value, bool flat = false);
+  mlir::Value memoryOrNull(mlir::Value value) { return value ? memory(value) : mlir::Value(); }
   mlir::Value addArgument(mlir::Type type, llvm::SmallVector<mlir::NamedAttribute> attrs);
   void store(mlir::Value value);
 

@@ -51,7 +51,8 @@ static void describeUses(Value cache, TensorInfo &info) {
   };
   for (Operation *user : cache.getUsers()) {
     if (auto append = dyn_cast<attn::KvAppendOp>(user)) {
-      atLeast(info.requests, append.getSlot().getType().getDimSize(0));
+      atLeast(info.requests, append.getQueries() ? append.getQueries().getType().getDimSize(0) - 1
+                                                 : append.getSlot().getType().getDimSize(0));
       note(info.slots, append.getSlot());
       describeUses(append.getResult(), info);
     } else if (auto attention = dyn_cast<attn::AttentionOp>(user)) {

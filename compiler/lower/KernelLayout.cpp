@@ -398,6 +398,27 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
   return success();
 }
 
+void KernelLayout::placeQueries(FuncOp func) {
+  auto add = [&](Value starts, int64_t rows) {
+    if (starts && queries.insert({starts, {allocate(2 * kQueryBytes), rows}}).second == false)
+      queries[starts].rows = std::max(queries[starts].rows, rows);
+  };
+  auto rowsOf = [](Value item, Value cache) {
+    return itemsOf(item) / cast<CacheType>(cache.getType()).getHeads();
+  };
+  func.walk([&](LoadCacheOp op) { add(op.getQueries(), rowsOf(op.getItem(), op.getCache())); });
+  func.walk([&](AppendOp op) { add(op.getQueries(), rowsOf(op.getItem(), op.getCache())); });
+  int64_t bytes = 0;
+  func.walk([&](AttendNewOp op) {
+    if (!op.hasQueries())
+      return;
+    LoadCacheOp load = op.getLoad();
+    bytes =
+        std::max(bytes, 4 * op.getState().getType().getShape()[0] * rowsOf(load.getItem(), load.getCache()));
+  });
+  scores = allocate(bytes);
+}
+
 FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   KernelLayout layout;
   bool streams = false;
@@ -412,6 +433,7 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   func.walk([&](ExchangeOp op) { layout.placeExchange(func, op); });
   layout.flag = layout.allocate(16);
   func.walk([&](WorkListOp) { layout.work = layout.allocate(2 * kWorkBytes); });
+  layout.placeQueries(func);
   func.walk([&](FinishOp op) { layout.masks[op] = layout.allocate(op.getFinishers() ? 4 : 0); });
   layout.marks = layout.allocate(func->hasAttr(kProfileAttr) ? 8 * kMaxMarks : 0);
   layout.sharedBytes = llvm::alignTo(layout.sharedBytes, 16);

@@ -85,6 +85,10 @@ llvm::SmallVector<int64_t> cacheBox(CacheType cache, int64_t dim);
 inline constexpr int64_t kMaxRequests = 64, kWorkLengths = 4 * (kMaxRequests + 1),
                          kWorkBytes = kWorkLengths + 4 * kMaxRequests + 12;
 
+/// What a role keeps of the query tokens of requests that have several: of each the request, the number among
+/// the request's, and how many those are.
+inline constexpr int64_t kQueryBytes = 4 * kMaxRequests;
+
 /// Sets of consumer warps that attend, each to as many groups in a row: a power of two.
 int64_t attendSets(FuncOp func, LoadCacheOp load);
 
@@ -160,7 +164,13 @@ public:
   int64_t scratch = 0;               ///< 1 KB of the operation at hand
   int64_t flag = 0;                  ///< 4 bytes: what one thread tells the others
   int64_t work = 0;                  ///< of a work list: kWorkBytes of the consumers, as many of the producer
-  int64_t marks = 0;                 ///< kMaxMarks times, of profiled functions
+  /// By starts of query tokens: kQueryBytes of the consumers, as many of the producer; and how many rows.
+  struct Queries {
+    int64_t at = 0, rows = 0;
+  };
+  llvm::MapVector<mlir::Value, Queries> queries;
+  int64_t scores = 0; ///< of the new tokens of requests with several, by head
+  int64_t marks = 0;  ///< kMaxMarks times, of profiled functions
   int64_t ring = 0;
   bool copiesToPeers = false; ///< an exchange goes by bulk copies, which read this CTA's memory
 
@@ -179,6 +189,7 @@ public:
 
 private:
   int64_t allocate(int64_t bytes);
+  void placeQueries(FuncOp func);
   /// KernelExchangeLayout.cpp
   void placeExchange(FuncOp func, ExchangeOp op);
   void placeExchangeBuffers(FuncOp func, ExchangeOp op);

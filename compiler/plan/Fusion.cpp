@@ -38,7 +38,8 @@ SmallVector<Value> cfc::activationsOf(Operation *op) {
   SmallVector<Value> values;
   if (auto attention = dyn_cast<AttentionOp>(op)) {
     values.push_back(attention.getQ());
-    if (auto [k, v] = appendedOf(attention); k)
+    // Of several query tokens a request it takes K and V of all from memory.
+    if (auto [k, v] = appendedOf(attention); k && !attention.getQueries())
       values.append({k, v});
   }
   return values;
@@ -265,9 +266,18 @@ bool KernelShape::findForms(Operation *op, std::string &why) {
   for (Value value : activationsOf(op))
     if (!needsSlice(op, value, why))
       return false;
-  if (auto attention = dyn_cast<AttentionOp>(op))
-    for (Value result : op->getResults())
-      masks[result] = Slice;
+  auto attention = dyn_cast<AttentionOp>(op);
+  if (!attention)
+    return true;
+  auto [k, v] = appendedOf(attention);
+  for (Value value : {k, v})
+    if (value && attention.getQueries() && makes(value)) {
+      why = opLabel(op) + " needs " + named(value) +
+            " of every query token of a request; the kernel that makes them comes before";
+      return false;
+    }
+  for (Value result : op->getResults())
+    masks[result] = Slice;
   return true;
 }
 
@@ -505,6 +515,8 @@ static LogicalResult checkAttention(AttentionOp op) {
     if (dim % 8 || dim > kMostDim)
       return op.emitError("has heads of ")
              << dim << " elements; multiples of 8 up to " << kMostDim << " are possible";
+  if (int64_t requests = op.getLen().getType().getCount(); requests > kMostTokens)
+    return op.emitOpError("serves ") << requests << " requests; 1 to " << kMostTokens << " are possible";
   if (op.getGroup() > kMostHeads)
     return op.emitError("has ") << op.getGroup() << " query heads for each KV head; up to " << kMostHeads
                                 << " are possible";

@@ -155,7 +155,8 @@ bool isStacked(const KernelShape &shape, const KernelPlan &plan, attn::LinearOp 
 
 /// Columns of an activation.
 int64_t widthOf(mlir::Value value);
-/// The activations that an operation computes with; an attention also reads the appended token's K and V.
+/// The activations that an operation computes with; an attention also reads the appended token's K and V, but
+/// where requests have several from memory.
 llvm::SmallVector<mlir::Value> activationsOf(mlir::Operation *op);
 /// The appended K and V that an attention attends to, or null values.
 std::pair<mlir::Value, mlir::Value> appendedOf(attn::AttentionOp op);

@@ -377,25 +377,25 @@ ParseResult RopeTableOp::parse(OpAsmParser &parser, OperationState &state) {
 ParseResult KvAppendOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
   Operand cache, k, v, slot;
-  bool scales;
+  bool queries, scales;
   if (read.operand(cache) || parser.parseComma() || read.operand(k) || parser.parseComma() ||
       read.operand(v) || parser.parseKeyword("at") || read.operand(slot) ||
-      read.clause("scales", 2, scales) || read.attributes({}))
+      read.clause("queries", 1, queries) || read.clause("scales", 2, scales) || read.attributes({}))
     return failure();
-  setSegments<KvAppendOp>(state, {1, 1, 1, 1, scales, scales});
+  setSegments<KvAppendOp>(state, {1, 1, 1, 1, queries, scales, scales});
   return read.results(cache.type);
 }
 
 ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &state) {
   OpReader read(parser, state);
   Operand q, cache, len;
-  bool pages, sinks, scales;
+  bool pages, queries, mask, sinks, scales;
   if (read.operand(q) || parser.parseComma() || read.operand(cache) || parser.parseComma() ||
-      read.operand(len) || read.clause("pages", 1, pages) || read.clause("sinks", 1, sinks) ||
-      read.clause("scales", 2, scales) ||
+      read.operand(len) || read.clause("pages", 1, pages) || read.clause("queries", 1, queries) ||
+      read.clause("mask", 1, mask) || read.clause("sinks", 1, sinks) || read.clause("scales", 2, scales) ||
       read.attributes({{"scale", Form::Number}, {"window", Form::Integer}, {"softcap", Form::Number}}))
     return failure();
-  setSegments<AttentionOp>(state, {1, 1, 1, pages, sinks, scales, scales});
+  setSegments<AttentionOp>(state, {1, 1, 1, pages, queries, mask, sinks, scales, scales});
   FailureOr<RankedTensorType> type = tensor(parser, q, 2);
   auto cacheType = dyn_cast<KvCacheType>(cache.type);
   if (failed(type))
@@ -524,6 +524,8 @@ void RopeTableOp::print(OpAsmPrinter &printer) { printTail(printer, *this); }
 
 void KvAppendOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getCache() << ", " << getK() << ", " << getV() << " at " << getSlot();
+  if (getQueries())
+    printer << " queries " << getQueries();
   printScales(printer, *this);
   printTail(printer, *this);
 }
@@ -532,6 +534,10 @@ void AttentionOp::print(OpAsmPrinter &printer) {
   printer << ' ' << getQ() << ", " << getCache() << ", " << getLen();
   if (getPages())
     printer << " pages " << getPages();
+  if (getQueries())
+    printer << " queries " << getQueries();
+  if (getMask())
+    printer << " mask " << getMask();
   if (getSinks())
     printer << " sinks " << getSinks();
   printScales(printer, *this);

@@ -104,6 +104,8 @@ def Attn_Table : Attn_Tensor<2, Float, "a rope table, tensor<POSITIONSxDIM x f16
 def Attn_Positions : Attn_Tensor<1, ["isSignlessInteger(32)"], "positions, tensor<Txi32>">;
 def Attn_Slots : Attn_Tensor<1, ["isSignlessInteger(64)"], "cache slots, tensor<Txi64>">;
 def Attn_BlockTable : Attn_Tensor<2, ["isSignlessInteger(32)"], "a block table, tensor<BxPAGESxi32>">;
+def Attn_Starts : Attn_Tensor<1, ["isSignlessInteger(32)"], "starts of query tokens, tensor<(B+1)xi32>">;
+def Attn_Mask : Attn_Tensor<1, ["isSignlessInteger(64)"], "bits of a mask, tensor<Txi64>">;
 def Attn_Sinks : Attn_Tensor<1, Float, "sinks, tensor<QUERY_HEADS x f16, bf16 or f32>">;
 def Attn_Scale : Attn_Tensor<1, ["isF32()"], "a scale, tensor<1xf32> or tensor<HEADSxf32>">;
 def Attn_LogSumExp : Attn_Tensor<2, ["isF32()"], "a log-sum-exp, tensor<TxHEADSxf32>">;
@@ -228,11 +230,14 @@ def Attn_KvAppendOp : Attn_ValueOp<"kv_append", [AttrSizedOperandSegments, Memor
     The result is the cache with the new tokens. A slot is a token's index within its request's rows (row t of K and V
     is request t's) or, where the cache has pages, page * page size + offset in the pool. Slot -1: the request is idle.
 
+    `at %slot queries %starts`, of the attention that follows: rows [starts[r], starts[r + 1]) are request r's, and each
+    has a slot of its own. Rows of no request are not written, whatever their slot.
+
     `scales %k_scale, %v_scale`, of each KV head or one for all: the cache holds k / k_scale and v / v_scale. An f8E4M3FN
     cache saturates at 448.
   }];
   let arguments = (ins Attn_KvCache:$cache, Attn_Activation:$k, Attn_Activation:$v, Attn_Slots:$slot,
-    Optional<Attn_Scale>:$k_scale, Optional<Attn_Scale>:$v_scale);
+    Optional<Attn_Starts>:$queries, Optional<Attn_Scale>:$k_scale, Optional<Attn_Scale>:$v_scale);
   let results = (outs Attn_KvCache:$result);
 }
 def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments],
@@ -245,6 +250,13 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments
 
     `pages`, where the cache has pages: token t of request r lies in page `block_table[r, t / page]` of the pool. Entries
     of pages behind the length are not read; an entry outside of the pool counts as the nearest in it.
+
+    `queries %starts` (i32, one more than requests): rows [starts[r], starts[r + 1]) are the new tokens of request r, none
+    where it is idle. Row i of n has position base + i; base is the length where the tokens are appended, and the length
+    less n where the cache already holds them. It attends the positions up to its own. Of the rows of no request the
+    result is 0. `mask %bits` (i64, one a row): row i attends what lies before base, and the request's new token j where
+    bit j is set, so branches of a tree do not see each other. A token with slot -1 is idle: its row is 0, and nobody
+    attends it. `window` and bias count positions, whatever the mask.
 
     A score is s = scale q k. `softcap = c` makes it c tanh(s / c). Then the bias is added, and then only the last
     `window = W` tokens are attended, the newest among them. The position of the query is that of the newest token.
@@ -268,8 +280,8 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments
     ```
   }];
   let arguments = (ins Attn_Activation:$q, Attn_KvCache:$cache, Attn_Lengths:$len,
-    Optional<Attn_BlockTable>:$pages, Optional<Attn_Sinks>:$sinks, Optional<Attn_Scale>:$k_scale,
-    Optional<Attn_Scale>:$v_scale, F64Attr:$scale, OptionalAttr<I64Attr>:$window, OptionalAttr<F64Attr>:$softcap);
+    Optional<Attn_BlockTable>:$pages, Optional<Attn_Starts>:$queries, Optional<Attn_Mask>:$mask,
+    Optional<Attn_Sinks>:$sinks, Optional<Attn_Scale>:$k_scale, Optional<Attn_Scale>:$v_scale, F64Attr:$scale, OptionalAttr<I64Attr>:$window, OptionalAttr<F64Attr>:$softcap);
   let regions = (region AnyRegion:$bias);
   let hasRegionVerifier = 1;
   let results = (outs Attn_Activation:$result, Optional<Attn_LogSumExp>:$lse);

@@ -209,6 +209,19 @@ static LogicalResult verifyScales(Operation *op, KvCacheType cache, Value k, Val
   return success();
 }
 
+static int64_t sizeOf(Value value) { return cast<RankedTensorType>(value.getType()).getDimSize(0); }
+
+// Starts of each request's rows, and of the rows behind the last.
+static LogicalResult verifyStarts(Operation *op, Value starts) {
+  if (!isa<BlockArgument>(starts))
+    return op->emitOpError() << nameOr(starts, "the starts of queries")
+                             << " must be an argument of the graph";
+  if (sizeOf(starts) >= 2)
+    return success();
+  return op->emitOpError() << nameOr(starts, "the starts of queries")
+                           << " has 1 element; each request's first row and the end of the last are needed";
+}
+
 LogicalResult KvAppendOp::verify() {
   KvCacheType cache = getCache().getType();
   for (auto [value, dim, width] : {std::tuple(Value(getK()), cache.getDim(), cache.getKWidth()),
@@ -220,7 +233,8 @@ LogicalResult KvAppendOp::verify() {
   if (rows(getK()) != rows(getV()))
     return emitOpError("has ") << rows(getK()) << " rows of K and " << rows(getV()) << " of V";
   if (failed(verifyPerRow(*this, getSlot(), "slots", rows(getSlot()), rows(getK()))) ||
-      failed(verifyScales(*this, cache, getKScale(), getVScale())))
+      failed(verifyScales(*this, cache, getKScale(), getVScale())) ||
+      (getQueries() && failed(verifyStarts(*this, getQueries()))))
     return failure();
   return verifyResultShapes(*this);
 }
@@ -245,6 +259,34 @@ static LogicalResult verifyPages(AttentionOp op) {
     return op.emitOpError() << nameOr(op.getPages(), "the block table")
                             << " must be an argument of the graph";
   return success();
+}
+
+// Several query tokens a request, and which of them see each other.
+static LogicalResult verifyQueries(AttentionOp op) {
+  Value starts = op.getQueries(), mask = op.getMask();
+  int64_t requests = op.getLen().getType().getCount(), tokens = rows(op.getQ());
+  KvAppendOp append = op.getAppend();
+  if (append && append.getQueries() != starts)
+    return op.emitOpError("has other queries than the append to ") << nameOr(op.getCache(), "the cache");
+  if (!starts && mask)
+    return op.emitOpError("has a mask of query tokens, but one of them a request; name the rows of each "
+                          "request: `queries %starts` before the mask");
+  if (!starts)
+    return verifyPerRow(op, op.getLen(), "lengths", requests, tokens);
+  if (failed(verifyStarts(op, starts)))
+    return failure();
+  if (sizeOf(starts) != requests + 1)
+    return op.emitOpError() << nameOr(starts, "the starts of queries") << " has " << sizeOf(starts)
+                            << " elements; " << requests
+                            << (requests == 1 ? " request needs " : " requests need ") << requests + 1;
+  if (!mask)
+    return success();
+  if (!isa<BlockArgument>(mask))
+    return op.emitOpError() << nameOr(mask, "the mask") << " must be an argument of the graph";
+  constexpr int64_t most = 64; // bits
+  if (tokens > most)
+    return op.emitOpError("has a mask of 64 bits a row; ") << tokens << " query tokens need more";
+  return verifyPerRow(op, mask, "masks", sizeOf(mask), tokens);
 }
 
 // Window, softcap and sinks.
@@ -314,8 +356,7 @@ LogicalResult AttentionOp::verify() {
     return emitOpError() << nameOr(getQ(), "the query") << " has " << getQueryHeads()
                          << " heads; a multiple of the " << cache.getHeads() << " KV heads of "
                          << nameOr(getCache(), "the cache") << " is needed";
-  if (failed(verifyPositive(*this, "scale", getScale())) ||
-      failed(verifyPerRow(*this, getLen(), "lengths", getLen().getType().getCount(), rows(getQ()))))
+  if (failed(verifyPositive(*this, "scale", getScale())) || failed(verifyQueries(*this)))
     return failure();
   if (failed(verifyPages(*this)) || failed(verifyVariants(*this)) ||
       failed(verifyScales(*this, cache, getKScale(), getVScale())))

@@ -52,6 +52,8 @@ private:
   void attention(AttentionOp op);
   void attendRow(AttentionOp op, int64_t row, double *lse);
   const AppendedRow *appendedFor(AttentionOp op, int64_t row);
+  QueryRow placeOf(Value starts, int64_t rows, int64_t row);
+  std::vector<int64_t> attended(AttentionOp op, int64_t row, const QueryRow &place, int64_t tokens);
   std::vector<int64_t> pagesOf(AttentionOp op, int64_t request, int64_t tokens, int64_t blocks);
   void add(AddOp op);
 
@@ -243,7 +245,7 @@ void Evaluator::rope(RopeOp op) {
 
 int64_t AppendedRow::block() const {
   KvCacheType type = KvAppendOp(op).getCache().getType();
-  return type.isPaged() ? slot / type.getPage() : row;
+  return type.isPaged() ? slot / type.getPage() : request;
 }
 
 int64_t AppendedRow::token() const {
@@ -271,13 +273,17 @@ void Evaluator::kvAppend(KvAppendOp op) {
     return std::vector<double>(begin, begin + columns(value));
   };
   for (int64_t i = 0; i < rows(op.getK()); ++i) {
+    QueryRow place = placeOf(op.getQueries(), rows(op.getK()), i);
     auto slot = loadAs<int64_t>(static_cast<const char *>(host(op.getSlot()).data) + 8 * i);
+    if (place.request < 0)
+      slot = -1;
     if (slot < -1 || slot >= slots) {
       out.status |= SlotOutOfBound;
       slot = -1;
     }
-    AppendedRow row{op, i, getValueName(op.getCache()), slot, rowOf(op.getK(), i), rowOf(op.getV(), i),
-                    {}, {}};
+    AppendedRow row{
+        op, i, place.request, getValueName(op.getCache()), slot, rowOf(op.getK(), i), rowOf(op.getV(), i),
+        {}, {}};
     divide(row.k, op.getKScale(), type.getDim());
     divide(row.v, op.getVScale(), type.getVDim());
     row.kBytes = store(row.k);
@@ -291,6 +297,36 @@ const AppendedRow *Evaluator::appendedFor(AttentionOp op, int64_t row) {
   auto found =
       llvm::find_if(out.appended, [&](const AppendedRow &one) { return one.op == append && one.row == row; });
   return append ? found : nullptr;
+}
+
+// Whose row it is; without starts each request has one.
+QueryRow Evaluator::placeOf(Value starts, int64_t rows, int64_t row) {
+  if (!starts)
+    return {row, row, 1, 0};
+  if (!areQueryStarts(read(starts), rows))
+    out.status |= QueryOutOfBound;
+  return queryRow(read(starts), rows, row);
+}
+
+// The positions that a row attends, of a request with `tokens` cached.
+std::vector<int64_t> Evaluator::attended(AttentionOp op, int64_t row, const QueryRow &place, int64_t tokens) {
+  KvAppendOp append = op.getAppend();
+  int64_t base = tokens - (append ? 0 : place.count), last = base + place.index;
+  int64_t end = append ? tokens + place.count : tokens;
+  int64_t first = op.getWindow() ? std::max<int64_t>(last + 1 - *op.getWindow(), 0) : 0;
+  uint64_t mask = 0;
+  if (op.getMask())
+    mask = loadAs<uint64_t>(static_cast<const char *>(host(op.getMask()).data) + 8 * row);
+  std::vector<int64_t> positions;
+  for (int64_t position = first; position < end; ++position) {
+    int64_t j = position - base; // among the new tokens
+    if (j >= 0 && (op.getMask() ? !(mask >> j & 1) : j > place.index))
+      continue;
+    if (append && j >= 0 && appendedFor(op, place.first + j)->slot < 0)
+      continue;
+    positions.push_back(position);
+  }
+  return positions;
 }
 
 // The request's pages up to its length, each in the pool.
@@ -334,28 +370,32 @@ ScoreRule Evaluator::ruleOf(AttentionOp op, int64_t head, int64_t query) {
   return rule;
 }
 
-// One request's query heads.
+// The query heads of a row.
 void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
   KvCacheType type = op.getCache().getType();
   const HostCache &cache = hostCache(op.getCache());
   const AppendedRow *appended = appendedFor(op, row);
+  QueryRow place = placeOf(op.getQueries(), rows(op.getQ()), row);
+  if (place.request < 0)
+    return; // nobody's row
+  int64_t request = place.request;
   int64_t capacity = type.isPaged() ? type.getPage() * columns(op.getPages()) : cache.capacity;
   int64_t bound = std::min(op.getLen().getType().getCapacity(), capacity);
-  int64_t tokens = clamp(read(op.getLen())[row], bound, LengthOutOfBound);
+  int64_t tokens = clamp(read(op.getLen())[request], bound, LengthOutOfBound);
   if (appended && appended->slot < 0)
     return; // idle: zeros, and minus infinity
-  std::vector<int64_t> pages = pagesOf(op, row, tokens, cache.blocks);
+  std::vector<int64_t> pages = pagesOf(op, request, tokens, cache.blocks);
 
   ElementKind kind = elementKind(type.getElementType());
   int64_t size = static_cast<int64_t>(elementSize(kind)), group = op.getGroup();
   bool sameStrides = type.getVDim() == type.getDim();
   const double *q = read(op.getQ()).data() + row * columns(op.getQ());
-  int64_t last = tokens - (appended ? 0 : 1); // position of the query
-  int64_t first = op.getWindow() ? std::max<int64_t>(last + 1 - *op.getWindow(), 0) : 0;
+  std::vector<int64_t> positions = attended(op, row, place, tokens);
+  int64_t query = tokens - (appended ? 0 : place.count) + place.index; // its position
   // Read here: what the threads below do must not convert anything.
   std::vector<ScoreRule> rules;
   for (int64_t head = 0; head < op.getQueryHeads(); ++head)
-    rules.push_back(ruleOf(op, head, last));
+    rules.push_back(ruleOf(op, head, query));
   std::vector<double> kScales, vScales;
   for (int64_t kv = 0; kv < type.getHeads(); ++kv) {
     kScales.push_back(scaleAt(op.getKScale(), kv));
@@ -363,7 +403,7 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
   }
   double *result = out.values[op.getResult()].data() + row * columns(op.getResult());
   auto rowsAt = [&](const void *base, int64_t kv, int64_t head, int64_t token, int64_t block) {
-    int64_t offset = kv * head + (type.isPaged() ? 0 : row * block);
+    int64_t offset = kv * head + (type.isPaged() ? 0 : request * block);
     return CacheRows{static_cast<const char *>(base) + offset, token, block};
   };
   parallelFor(op.getQueryHeads(), tokens < 64 ? 1 : threads, [&](int64_t begin, int64_t end) {
@@ -379,11 +419,12 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
       rows.tokens = tokens;
       rows.dim = type.getDim();
       rows.vDim = type.getVDim();
-      if (appended) {
-        rows.newK = reinterpret_cast<const char *>(appended->kBytes.data()) + kv * rows.dim * size;
-        rows.newV = reinterpret_cast<const char *>(appended->vBytes.data()) + kv * rows.vDim * size;
+      for (int64_t j = 0; appended && j < place.count; ++j) {
+        const AppendedRow *one = appendedFor(op, place.first + j);
+        rows.newK.push_back(reinterpret_cast<const char *>(one->kBytes.data()) + kv * rows.dim * size);
+        rows.newV.push_back(reinterpret_cast<const char *>(one->vBytes.data()) + kv * rows.vDim * size);
       }
-      rows.first = first;
+      rows.attended = &positions;
       rows.kScale = kScales[kv];
       rows.vScale = vScales[kv];
       lse[head] = attendHead(rows, q + head * rows.dim, rules[head], result + head * rows.vDim);

@@ -47,6 +47,7 @@ struct ReferenceInputs {
 struct AppendedRow {
   KvAppendOp op;
   int64_t row = 0;                     ///< of the activations
+  int64_t request = 0;                 ///< whose row it is; -1: nobody's
   std::string cache;                   ///< tensor name of the cache
   int64_t slot = -1;                   ///< where it goes in the cache; -1 if nothing is written
   std::vector<double> k, v;            ///< heads * dim, before rounding, divided by the scales
@@ -61,7 +62,8 @@ enum StatusBits : uint32_t {
   LengthOutOfBound = 1,
   SlotOutOfBound = 2,
   PositionOutOfBound = 4,
-  PageOutOfBound = 8
+  PageOutOfBound = 8,
+  QueryOutOfBound = 16
 };
 
 struct ReferenceResult {

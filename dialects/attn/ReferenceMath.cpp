@@ -67,9 +67,10 @@ template <typename Load> void addScaled(const char *row, double factor, int64_t 
     out[i] += factor * static_cast<double>(Load::at(row + i * Load::size));
 }
 
-const char *rowAt(const HeadRows &rows, const CacheRows &cached, const char *appended, int64_t token) {
-  if (token == rows.tokens)
-    return appended;
+const char *rowAt(const HeadRows &rows, const CacheRows &cached, const std::vector<const char *> &appended,
+                  int64_t token) {
+  if (token >= rows.tokens)
+    return appended[size_t(token - rows.tokens)];
   if (rows.page == 0)
     return cached.base + token * cached.strideToken;
   return cached.base + rows.pages[token / rows.page] * cached.strideBlock +
@@ -85,12 +86,11 @@ double scoreOf(const ScoreRule &rule, double product, int64_t token) {
 
 template <typename Load>
 double attend(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {
-  int64_t end = rows.tokens + (rows.newK != nullptr);
   std::fill_n(out, rows.vDim, 0.0);
-  if (end <= rows.first)
+  if (rows.attended->empty())
     return -std::numeric_limits<double>::infinity();
   std::vector<double> weights;
-  for (int64_t token = rows.first; token < end; ++token) {
+  for (int64_t token : *rows.attended) {
     double product = dot<Load>(rowAt(rows, rows.k, rows.newK, token), q, rows.dim);
     weights.push_back(scoreOf(rule, rows.kScale * product, token));
   }
@@ -103,9 +103,9 @@ double attend(const HeadRows &rows, const double *q, const ScoreRule &rule, doub
   double sum = rule.sink ? std::exp(*rule.sink - most) : 0;
   for (double &weight : weights)
     sum += weight = std::exp(weight - most);
-  for (int64_t token = rows.first; token < end; ++token)
-    addScaled<Load>(rowAt(rows, rows.v, rows.newV, token),
-                    rows.vScale * weights[size_t(token - rows.first)] / sum, rows.vDim, out);
+  for (size_t i = 0; i < weights.size(); ++i)
+    addScaled<Load>(rowAt(rows, rows.v, rows.newV, (*rows.attended)[i]), rows.vScale * weights[i] / sum,
+                    rows.vDim, out);
   return most + std::log(sum);
 }
 
@@ -140,6 +140,25 @@ void cfc::attn::multiplyRows(ElementKind kind, const void *weight, int64_t rows,
         out[row] = dot<Load>(static_cast<const char *>(weight) + row * columns * Load::size, x, columns);
     });
   });
+}
+
+QueryRow cfc::attn::queryRow(const std::vector<double> &starts, int64_t rows, int64_t row) {
+  int64_t reached = 0;
+  QueryRow result;
+  for (size_t r = 0; r < starts.size(); ++r) {
+    reached = std::max(reached, int64_t(std::clamp(starts[r], 0.0, double(rows))));
+    if (reached > row && result.request >= 0)
+      return result.count = reached - result.first, result.index = row - result.first, result;
+    if (reached > row)
+      break; // of no request: before the first
+    result.request = int64_t(r);
+    result.first = reached;
+  }
+  return {};
+}
+
+bool cfc::attn::areQueryStarts(const std::vector<double> &starts, int64_t rows) {
+  return std::is_sorted(starts.begin(), starts.end()) && starts.front() >= 0 && starts.back() <= double(rows);
 }
 
 double cfc::attn::attendHead(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {

@@ -23,18 +23,29 @@ struct CacheRows {
   const char *base = nullptr;               ///< row 0, of the request or of the pool
   int64_t strideToken = 0, strideBlock = 0; ///< bytes from a token to the next, from a page to the next
 };
-/// One head's cached rows and the appended one.
+/// One head's cached rows and the appended ones, which have the positions behind them.
 struct HeadRows {
   ElementKind kind = ElementKind::F16;
   CacheRows k, v;
-  int64_t page = 0;                            ///< tokens of a page; 0: the rows lie one after another
-  const int64_t *pages = nullptr;              ///< the pages of tokens 0, page, 2 page, …
-  int64_t tokens = 0;                          ///< cached rows that are attended
-  const char *newK = nullptr, *newV = nullptr; ///< the appended row, or null
+  int64_t page = 0;               ///< tokens of a page; 0: the rows lie one after another
+  const int64_t *pages = nullptr; ///< the pages of tokens 0, page, 2 page, …
+  int64_t tokens = 0;             ///< cached rows
+  std::vector<const char *> newK, newV;
+  const std::vector<int64_t> *attended = nullptr; ///< positions
   int64_t dim = 0, vDim = 0;
-  int64_t first = 0;             ///< tokens before it are not attended
   double kScale = 1, vScale = 1; ///< of all rows
 };
+/// A row of activations among its request's new tokens: rows [first, first + count), of which it is `index`.
+struct QueryRow {
+  int64_t request = -1; ///< -1: of none
+  int64_t first = 0, count = 0, index = 0;
+};
+/// Whose row `row` of `rows` is. Starts outside of [0, rows] or below the one before count as the nearest
+/// that is possible.
+QueryRow queryRow(const std::vector<double> &starts, int64_t rows, int64_t row);
+/// Whether all starts are possible.
+bool areQueryStarts(const std::vector<double> &starts, int64_t rows);
+
 /// What becomes of the scores of one head before the softmax.
 struct ScoreRule {
   double scale = 1;

@@ -255,12 +255,12 @@ static LogicalResult verifyArgumentUses(FuncOp func) {
       return func.emitOpError("has two arguments with the name ") << name;
     for (Operation *write : arg.getUsers())
       for (Operation *other : arg.getUsers())
-        if (isa<WriteOp>(write) && !isa<WriteOp, ReadOp>(other))
+        if (isa<WriteOp>(write) && !isa<WriteOp, ReadOp, AttendNewOp>(other))
           return write->emitOpError("writes memory that this kernel also reads, by ")
                  << other->getName()
                  << " ahead of all barriers: write to another tensor, or read it as a tile "
                  << "behind a kernel.grid_sync or in a kernel of its own";
-        else if (isa<WriteOp>(write) && isa<ReadOp>(other) && !isOrdered(write, other))
+        else if (isa<WriteOp>(write) && !isa<WriteOp>(other) && !isOrdered(write, other))
           return write->emitOpError(
               "writes memory that this kernel also reads: other CTAs may read before or after; "
               "write to another tensor, put a kernel.grid_sync between, or read in a kernel of its own");
@@ -344,7 +344,8 @@ LogicalResult ForItemsOp::verify() {
   if (!getWork())
     return success();
   auto cache = list ? cast<CacheType>(list.getCache().getType()) : CacheType();
-  if (!list || cache.getHeads() * cache.getRequests() != axis.getSize())
+  int64_t rows = list && list.getQueries() ? list.getRows() : list ? cache.getRequests() : 0;
+  if (!list || cache.getHeads() * rows != axis.getSize())
     return emitOpError("shares out ") << axis.getSize() << " items by a kernel.work_list of as many heads";
   if (func.clusterSize() != 1 || func.consumerWarps() != 4)
     return emitOpError("shares out heads to clusters of one CTA with 4 consumer warps");

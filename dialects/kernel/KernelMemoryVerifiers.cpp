@@ -151,21 +151,56 @@ LogicalResult LoadOp::verify() {
   return checkStates(*this, stream.getShape(), stream.getStates());
 }
 
+/// Query tokens at most, where requests have several.
+static constexpr int64_t kMaxRows = 64;
+
+/// Starts of the requests' query tokens, of which there are `rows`; null: one a request.
+static LogicalResult checkQueries(Operation *op, Value queries, int64_t rows, CacheType cache) {
+  if (!queries)
+    return success();
+  auto memory = cast<MemRefType>(queries.getType());
+  if (!memory.getElementType().isInteger(32) || memory.getNumElements() != cache.getRequests() + 1)
+    return op->emitOpError("needs the starts of ")
+           << cache.getRequests() << " requests' query tokens in memory of i32 [" << cache.getRequests() + 1
+           << "], not " << memory;
+  if (rows < 1 || rows > kMaxRows)
+    return op->emitOpError("has ") << rows << " query tokens; 1 to " << kMaxRows << " are possible";
+  return success();
+}
+
+/// Rows of query tokens, or requests.
+static int64_t rowsOf(Value queries, Value item, CacheType cache) {
+  return queries ? itemsOf(item) / cache.getHeads() : cache.getRequests();
+}
+
 /// The head of an item, of a cache.
-static LogicalResult checkHeads(Operation *op, Value item, CacheType cache) {
+static LogicalResult checkHeads(Operation *op, Value item, Value queries, CacheType cache) {
+  if (queries && itemsOf(item) % cache.getHeads())
+    return op->emitOpError("takes ") << itemsOf(item) << " items; each query token has the "
+                                     << cache.getHeads() << " heads of " << cache;
+  if (queries)
+    return checkQueries(op, queries, rowsOf(queries, item, cache), cache);
   if (itemsOf(item) > cache.getHeads() * cache.getRequests())
     return op->emitOpError("takes a head for each of ")
            << itemsOf(item) << " items; " << cache << " has " << cache.getHeads() * cache.getRequests();
   return success();
 }
 
-/// A memory with an element for each request of a cache.
-static LogicalResult checkPerRequest(Operation *op, Value memory, CacheType cache, StringRef what) {
+/// A memory with an element for each request, or each query token.
+static LogicalResult checkPer(Operation *op, Value memory, int64_t count, StringRef what,
+                              StringRef each = " requests") {
   int64_t elements = cast<MemRefType>(memory.getType()).getNumElements();
-  if (elements >= cache.getRequests())
+  if (elements >= count)
     return success();
-  return op->emitOpError("needs ") << what << " of each of " << cache.getRequests() << " requests, not "
-                                   << memory.getType();
+  return op->emitOpError("needs ") << what << " of each of " << count << each << ", not " << memory.getType();
+}
+static LogicalResult checkSlots(Operation *op, Value slot, Value queries, int64_t rows, CacheType cache) {
+  if (!slot)
+    return success();
+  if (failed(checkNumber(op, slot, 64, "the slot")))
+    return failure();
+  return queries ? checkPer(op, slot, rows, "the slot", " query tokens")
+                 : checkPer(op, slot, cache.getRequests(), "the slot");
 }
 
 /// Pages of a request by request; only paged caches have some.
@@ -197,7 +232,8 @@ static LogicalResult checkChunk(LoadCacheOp op) {
     auto list = loop.getWork().getDefiningOp<WorkListOp>();
     if (list && list.getCache() == op.getCache() && list.getLength() == op.getLength() &&
         list.getSlot() == op.getSlot() && list.getBound() == op.getBound() &&
-        list.getWindow() == op.getWindow())
+        list.getWindow() == op.getWindow() && list.getQueries() == op.getQueries() &&
+        list.getMasked() == bool(op.getMask()))
       return success();
     return op.emitOpError("streams other tokens than those that its kernel.work_list shares out");
   }
@@ -227,11 +263,16 @@ LogicalResult LoadCacheOp::verify() {
   for (StateAttr s : stream.getStates())
     if (s.isPartial() || s.getDim() != 0)
       return emitOpError("splits tokens over dimension 0");
+  int64_t rows = rowsOf(getQueries(), getItem(), cache);
   if (failed(checkNumber(*this, getLength(), 32, "the number of tokens")) ||
-      (getSlot() && failed(checkNumber(*this, getSlot(), 64, "the slot"))) ||
-      failed(checkHeads(*this, getItem(), cache)) || failed(checkPages(*this, cache)) ||
-      failed(checkPerRequest(*this, getLength(), cache, "the number of tokens")) ||
-      (getSlot() && failed(checkPerRequest(*this, getSlot(), cache, "the slot"))))
+      failed(checkHeads(*this, getItem(), getQueries(), cache)) || failed(checkPages(*this, cache)) ||
+      failed(checkPer(*this, getLength(), cache.getRequests(), "the number of tokens")) ||
+      failed(checkSlots(*this, getSlot(), getQueries(), rows, cache)))
+    return failure();
+  if (getMask() && !getQueries())
+    return emitOpError("has a mask of query tokens, but one of them a request");
+  if (getMask() && (failed(checkNumber(*this, getMask(), 64, "the mask")) ||
+                    failed(checkPer(*this, getMask(), rows, "the mask", " query tokens"))))
     return failure();
   if (getChunk() && failed(checkChunk(*this)))
     return failure();
@@ -245,10 +286,11 @@ LogicalResult LoadCacheOp::verify() {
 
 LogicalResult WorkListOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
+  int64_t rows = getRows();
   if (failed(checkNumber(*this, getLength(), 32, "the number of tokens")) ||
-      (getSlot() && failed(checkNumber(*this, getSlot(), 64, "the slot"))) ||
-      failed(checkPerRequest(*this, getLength(), cache, "the number of tokens")) ||
-      (getSlot() && failed(checkPerRequest(*this, getSlot(), cache, "the slot"))))
+      failed(checkQueries(*this, getQueries(), rows, cache)) ||
+      failed(checkPer(*this, getLength(), cache.getRequests(), "the number of tokens")) ||
+      failed(checkSlots(*this, getSlot(), getQueries(), rows, cache)))
     return failure();
   int64_t bound = getBound();
   if (bound < 1 || bound > kMaxIndexed / 2)
@@ -266,8 +308,8 @@ LogicalResult AppendOp::verify() {
     if (failed(needsReplicated(*this, x, "its row")))
       return failure();
   }
-  if (failed(checkNumber(*this, getSlot(), 64, "the slot")) || failed(checkWhole(*this, getItem())) ||
-      failed(checkPerRequest(*this, getSlot(), cache, "the slot")))
+  int64_t rows = rowsOf(getQueries(), getItem(), cache);
+  if (failed(checkWhole(*this, getItem())) || failed(checkSlots(*this, getSlot(), getQueries(), rows, cache)))
     return failure();
-  return checkHeads(*this, getItem(), cache);
+  return checkHeads(*this, getItem(), getQueries(), cache);
 }

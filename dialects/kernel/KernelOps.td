@@ -171,18 +171,20 @@ def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItem
   let summary = "end of a region";
   let assemblyFormat = "attr-dict";
 }
-def Kernel_WorkListOp : Kernel_Op<"work_list", [MemoryEffects<[MemRead]>]> {
+def Kernel_WorkListOp : Kernel_Op<"work_list", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "shares out the cached tokens of all requests among the clusters that run, by the lengths in memory";
   let description = [{
     All work is a sequence of units: request by request, head by head, 16 groups of segments each. A unit costs the segments
     of its group, the first one of a head one more. Of n clusters cluster i takes the units before which a cost from
     i / n to (i + 1) / n of the whole lies: some heads it has whole, at most two in part. Operands and `window` as of
-    kernel.load_cache: what a window leaves out costs nothing.
+    kernel.load_cache: what a window leaves out costs nothing. With `queries` there are `rows` query tokens, each of which has
+    the heads of a request.
   }];
-  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, I64Attr:$bound,
+  let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Mem>:$queries,
+                       DefaultValuedAttr<I64Attr, "0">:$rows, I64Attr:$bound, UnitAttr:$masked,
                        DefaultValuedAttr<I64Attr, "0">:$window);
   let results = (outs Kernel_Work:$result);
-  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? `bound` $bound attr-dict `:` type(operands)";
+  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`queries` $queries^ `rows` $rows)? (`masked` $masked^)? `bound` $bound attr-dict `:` type(operands)";
   let hasVerifier = 1;
 }
 def Kernel_ForItemsOp : Kernel_Op<"for_items", [SingleBlockImplicitTerminator<"YieldOp">]> {
@@ -280,12 +282,16 @@ def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, Attr
     Or a share of the item (kernel.for_items … by %work).
     `window`, where it is not 0: of the cached tokens and the new one (where there is a slot) the last so many. Segments before
     them are not streamed, and the groups are cut over the others.
+    `queries` [requests + 1]: of several query tokens a request, the first row of each request's, and the end of the last's. Item
+    t * heads + h is head h for token t, whose request follows from them; `slot` has an element for each token. Without `slot`
+    the cache holds the new tokens already: token i of n sees all but the last n - i - 1, or those that bit j of its element
+    of `mask` says, of new token j.
   }];
   let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Mem>:$pages,
-                       Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound,
+                       Optional<Kernel_Mem>:$queries, Optional<Kernel_Mem>:$mask, Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound,
                        DefaultValuedAttr<I64Attr, "0">:$window);
   let results = (outs Kernel_KvStream:$result);
-  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`pages` $pages^)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`pages` $pages^)? (`queries` $queries^)? (`mask` $mask^)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// Chunks of a head, each of an item.
@@ -294,13 +300,14 @@ def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, Attr
     bool isShare() { return getChunk() && ::mlir::isa<::mlir::BlockArgument>(getChunk()); }
   }];
 }
-def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>]> {
+def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>, AttrSizedOperandSegments]> {
   let summary = "stores a token's K and V of head `item` in row `slot`; a negative slot stores nothing";
   let description = [{
-    Items and requests are those of kernel.load_cache. In a paged cache slot p * page + i is row i of page p.
+    Items, requests and `queries` are those of kernel.load_cache. In a paged cache slot p * page + i is row i of page p.
   }];
-  let arguments = (ins Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Cache:$cache, Kernel_Mem:$slot, Optional<Kernel_Item>:$item);
-  let assemblyFormat = "$k `,` $v `to` $cache `slot` $slot (`at` $item^)? attr-dict `:` type(operands)";
+  let arguments = (ins Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Cache:$cache, Kernel_Mem:$slot, Optional<Kernel_Mem>:$queries,
+                       Optional<Kernel_Item>:$item);
+  let assemblyFormat = "$k `,` $v `to` $cache `slot` $slot (`queries` $queries^)? (`at` $item^)? attr-dict `:` type(operands)";
   let hasVerifier = 1;
 }
 
@@ -375,12 +382,23 @@ def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {
 }
 def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
   let summary = "merges the token of this step into an online softmax, unless the request (`at %item`, of several) is idle";
-  let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Mem:$slot, Optional<Kernel_Item>:$item, F64Attr:$scale,
+  let description = [{
+    Where the softmax is over a kernel.load_cache with `queries`, k and v are memory [tokens * heads * dim], and what is merged is
+    the new tokens of the token's request up to itself, or those of its mask, but for the idle ones.
+  }];
+  let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, AnyTypeOf<[Kernel_Tile, Kernel_Mem]>:$k,
+                       AnyTypeOf<[Kernel_Tile, Kernel_Mem]>:$v, Kernel_Mem:$slot, Optional<Kernel_Item>:$item, F64Attr:$scale,
                        OptionalAttr<F64Attr>:$softcap);
   let results = (outs Kernel_Tile:$result);
   let regions = (region AnyRegion:$bias);
   let assemblyFormat = "$state `,` $q `,` $k `,` $v `slot` $slot (`at` $item^)? `scale` $scale (`bias` $bias^)? attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Whether requests have several query tokens.
+    bool hasQueries() { return ::mlir::isa<::mlir::MemRefType>(getK().getType()); }
+    /// What streams the cached tokens of the softmax; null if it is not made in this kernel.
+    LoadCacheOp getLoad();
+  }];
 }
 def Kernel_AtOp : Kernel_Op<"at", [MemoryEffects<[MemRead]>]> {
   let summary = "an element of memory, in a bias";

@@ -331,6 +331,40 @@ LogicalResult AttendOp::verify() {
   return checkPairs(*this, getQ(), "%q");
 }
 
+LoadCacheOp AttendNewOp::getLoad() {
+  Value state = getState();
+  while (true) {
+    auto argument = dyn_cast<BlockArgument>(state); // what a finish has merged
+    auto finish = argument ? dyn_cast<FinishOp>(argument.getOwner()->getParentOp()) : FinishOp();
+    auto exchange = state.getDefiningOp<ExchangeOp>();
+    if (!finish && !exchange)
+      break;
+    state = finish ? finish.getTile() : exchange.getTile();
+  }
+  auto attend = state.getDefiningOp<AttendOp>();
+  return attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
+}
+
+/// Memory of K and V of all query tokens.
+static LogicalResult checkNewTokens(AttendNewOp op, LoadCacheOp load) {
+  auto cache = cast<CacheType>(load.getCache().getType());
+  TileType state = op.getState().getType();
+  int64_t heads = state.getShape()[0];
+  if (state.getShape()[1] != cache.getVDim() + 2 || op.getResult().getType() != state ||
+      op.getQ().getType().getNumElements() != heads * cache.getDim())
+    return op.emitOpError("merges tokens of ") << cache << " into " << state << ": the shapes do not fit";
+  for (auto [memory, dim] :
+       {std::pair<Value, int64_t>{op.getK(), cache.getDim()}, {op.getV(), cache.getVDim()}}) {
+    auto type = dyn_cast<MemRefType>(memory.getType());
+    int64_t elements = itemsOf(load.getItem()) * dim;
+    if (!type || type.getRank() != 1 || type.getNumElements() != elements ||
+        type.getElementType().isInteger())
+      return op.emitOpError("needs K and V of all query tokens, memory of floats [")
+             << elements << "], not " << memory.getType();
+  }
+  return success();
+}
+
 /// Heads that fit in the scratch of attend_new: one score each.
 static constexpr int64_t kMaxNewHeads = 256;
 
@@ -340,9 +374,15 @@ LogicalResult AttendNewOp::verify() {
   TileType state = getState().getType();
   if (failed(checkSoftmax(*this, state)) || failed(checkNumber(*this, getSlot(), 64, "the slot")))
     return failure();
-  for (Value x : {getState(), getQ(), getK(), getV()})
-    if (failed(needsReplicated(*this, x, "its operands")))
+  for (Value x : {Value(getState()), Value(getQ()), getK(), getV()})
+    if (isa<TileType>(x.getType()) && failed(needsReplicated(*this, x, "its operands")))
       return failure();
+  LoadCacheOp load = getLoad();
+  if (load && load.getQueries())
+    return checkNewTokens(*this, load);
+  if (!isa<TileType>(getK().getType()) || !isa<TileType>(getV().getType()))
+    return emitOpError(
+        "takes K and V from memory where its softmax is over a kernel.load_cache with `queries`");
   int64_t heads = state.getShape()[0], vDim = state.getShape()[1] - 2;
   auto elements = [](Value tile) { return cast<TileType>(tile.getType()).getNumElements(); };
   int64_t dim = elements(getK());

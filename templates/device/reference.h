@@ -17,7 +17,13 @@ struct Elements {
 };
 
 /// Bits of the status word.
-enum StatusBits { lengthOutOfBound = 1, slotOutOfBound = 2, positionOutOfBound = 4, pageOutOfBound = 8 };
+enum StatusBits {
+  lengthOutOfBound = 1,
+  slotOutOfBound = 2,
+  positionOutOfBound = 4,
+  pageOutOfBound = 8,
+  queryOutOfBound = 16
+};
 
 struct RmsNorm {
   Elements x, gain; ///< the gain has `width` elements
@@ -61,6 +67,8 @@ struct Rope {
 struct KvAppend {
   Elements k, v; ///< [rows, kWidth], [rows, vWidth]
   const long long *slot;
+  const int *starts; ///< [requests + 1], first rows of requests; null: each request has one row
+  long long requests;
   const float *kScale, *vScale; ///< of each head of dim or vDim elements, or null
   long long dim, vDim, scales;  ///< scales: KV heads, or 1 for all
   void *storedK, *storedV;      ///< what the cache gets, in its kind
@@ -78,15 +86,18 @@ struct CacheRows {
 };
 
 struct Attention {
-  Elements q; ///< [rows, queryHeads, dim]; row r is request r's
+  Elements q;            ///< [rows, queryHeads, dim]
+  const int *starts;     ///< [requests + 1], first rows of requests; null: row r is request r's
+  const long long *mask; ///< [rows]: bit j: the row sees its request's new token j; null: those up to itself
+  long long requests, keys; ///< keys: positions that `weights` and `bias` have room for
   CacheRows k, v;
   int cacheKind;
   const void *newK, *newV; ///< [rows, kvHeads, dim or vDim], what kv_append stored; null where it did not
   const long long *slot;   ///< [rows], its slots; null where nothing is appended
-  const int *length;       ///< [rows]
-  const int *pages;        ///< [rows, tablePages] where the cache has pages, else null
+  const int *length;       ///< [requests]
+  const int *pages;        ///< [requests, tablePages] where the cache has pages, else null
   unsigned *status;
-  double *weights; ///< [rows, queryHeads, bound + 1]: scratch
+  double *weights; ///< [rows, queryHeads, keys]: scratch
   double *result;  ///< [rows, queryHeads, vDim]
   double *lse;     ///< [rows, queryHeads]
   long long rows, queryHeads, kvHeads, dim, vDim, bound;
@@ -96,7 +107,7 @@ struct Attention {
   Elements sinks;                     ///< [queryHeads], or null
   const float *kScale, *vScale;       ///< of each KV head, or null
   long long scales;                   ///< KV heads, or 1 for all
-  const double *bias;                 ///< [rows, queryHeads, bound + 1], or null
+  const double *bias;                 ///< [rows, queryHeads, keys], or null
 };
 
 struct Add {

@@ -389,3 +389,47 @@ attn.graph @table() -> tensor<4x8xf32> {
   %t = attn.rope_table {base = 10000, dim = 8, positions = 4, scaling = yarm}
   attn.return %t
 }
+// -----
+attn.graph @starts(%q: tensor<6x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %len: !attn.lengths<2, capacity = 8>,
+    %starts: tensor<2xi32>) -> tensor<6x16xf16> {
+  // expected-error @+1 {{%starts has 2 elements; 2 requests need 3}}
+  %o = attn.attention %q, %cache, %len queries %starts {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @no_starts(%k: tensor<6x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %slot: tensor<6xi64>,
+    %starts: tensor<1xi32>) -> tensor<6x16xf16> {
+  // expected-error @+1 {{%starts has 1 element; each request's first row and the end of the last are needed}}
+  %c = attn.kv_append %cache, %k, %k at %slot queries %starts
+  %o = attn.add %k, %k
+  attn.return %o
+}
+// -----
+attn.graph @mask_alone(%q: tensor<2x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %len: !attn.lengths<2, capacity = 8>,
+    %mask: tensor<2xi64>) -> tensor<2x16xf16> {
+  // expected-error @+1 {{has a mask of query tokens, but one of them a request; name the rows of each request: `queries %starts` before the mask}}
+  %o = attn.attention %q, %cache, %len mask %mask {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @mask_size(%q: tensor<6x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %len: !attn.lengths<2, capacity = 8>,
+    %starts: tensor<3xi32>, %mask: tensor<2xi64>) -> tensor<6x16xf16> {
+  // expected-error @+1 {{%mask has 2 masks; the activations have 6 rows}}
+  %o = attn.attention %q, %cache, %len queries %starts mask %mask {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @mask_bits(%q: tensor<65x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %len: !attn.lengths<2, capacity = 8>,
+    %starts: tensor<3xi32>, %mask: tensor<65xi64>) -> tensor<65x16xf16> {
+  // expected-error @+1 {{has a mask of 64 bits a row; 65 query tokens need more}}
+  %o = attn.attention %q, %cache, %len queries %starts mask %mask {scale = 0.25}
+  attn.return %o
+}
+// -----
+attn.graph @other_queries(%q: tensor<6x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %slot: tensor<6xi64>,
+    %len: !attn.lengths<2, capacity = 8>, %starts: tensor<3xi32>, %others: tensor<3xi32>) -> tensor<6x16xf16> {
+  %c = attn.kv_append %cache, %q, %q at %slot queries %others
+  // expected-error @+1 {{has other queries than the append to %c}}
+  %o = attn.attention %q, %c, %len queries %starts {scale = 0.25}
+  attn.return %o
+}

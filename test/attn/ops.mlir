@@ -144,3 +144,16 @@ attn.graph @variants(%x: tensor<1x64xf16>, %gain: tensor<16xf32>, %wide: tensor<
   }
   attn.return %o, %lse
 }
+
+// Several query tokens a request, and a tree of them; of an append the same starts.
+// CHECK-LABEL: attn.graph @queries(
+attn.graph @queries(%q: tensor<6x64xf16>, %k: tensor<6x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, page = 4, f16>,
+    %slot: tensor<6xi64>, %len: !attn.lengths<2, capacity = 40>, %pages: tensor<2x12xi32>, %starts: tensor<3xi32>, %mask: tensor<6xi64>,
+    %sinks: tensor<4xf32>, %ks: tensor<1xf32>) -> (tensor<6x64xf16>, tensor<6x4xf32>) {
+  // CHECK-NEXT: %c = attn.kv_append %cache, %k, %k at %slot queries %starts scales %ks, %ks{{$}}
+  // CHECK-NEXT: %o, %lse = attn.attention %q, %c, %len pages %pages queries %starts mask %mask sinks %sinks scales %ks, %ks
+  // CHECK-SAME: {scale = 2.500000e-01}{{$}}
+  %c = attn.kv_append %cache, %k, %k at %slot queries %starts scales %ks, %ks
+  %o, %lse = attn.attention %q, %c, %len pages %pages queries %starts mask %mask sinks %sinks scales %ks, %ks {scale = 0.25}
+  attn.return %o, %lse
+}

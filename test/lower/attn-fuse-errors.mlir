@@ -62,3 +62,26 @@ attn.graph @f8(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 64,
   %o = attn.attention %q, %cache, %len scales %s, %s {scale = 0.125}
   attn.return %o
 }
+// -----
+attn.graph @requests(%q: tensor<6x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 64, f16>, %starts: tensor<66xi32>,
+    %len: !attn.lengths<65, capacity = 64>) -> tensor<6x64xf16> {
+  // expected-error @+1 {{serves 65 requests; 1 to 64 are possible}}
+  %o = attn.attention %q, %cache, %len queries %starts {scale = 0.125}
+  attn.return %o
+}
+// -----
+attn.graph @query_tokens(%q: tensor<65x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 64, f16>, %starts: tensor<3xi32>,
+    %len: !attn.lengths<2, capacity = 64>) -> tensor<65x64xf16> {
+  // expected-error @+1 {{works on 65 tokens; 1 to 64 are possible}}
+  %o = attn.attention %q, %cache, %len queries %starts {scale = 0.125}
+  attn.return %o
+}
+// -----
+attn.graph @same_kernel(%q: tensor<6x64xf16>, %table: tensor<64x64xf32>, %pos: tensor<6xi32>, %cache: !attn.kv_cache<heads = 1, dim = 64, f16>,
+    %slot: tensor<6xi64>, %starts: tensor<3xi32>, %len: !attn.lengths<2, capacity = 64>) -> tensor<6x64xf16> {
+  %k = attn.rope %q, %table at %pos {style = half_split, attn.kernel = 0}
+  %c = attn.kv_append %cache, %k, %k at %slot queries %starts {attn.kernel = 0}
+  // expected-error @+1 {{the plan puts attention(%o) into kernel 0, but attention(%o) needs %k of every query token of a request; the kernel that makes them comes before}}
+  %o = attn.attention %q, %c, %len queries %starts {scale = 0.125, attn.kernel = 0}
+  attn.return %o
+}

@@ -334,6 +334,40 @@ TEST_CASE("requests, pages and another dim of V are the same in both references"
   }
 }
 
+TEST_CASE("query tokens, trees of them and their bounds are the same in both references") {
+  HostKernels kernels;
+  for (std::string page : {"", ", page = 4"})
+    for (bool isStored : {false, true}) {
+      INFO("page '" << page << "'" << (isStored ? ", stored" : ""));
+      std::string text =
+          "attn.graph @queries(%q: tensor<9x64xf16>, %k: tensor<9x32xf16>, %v: tensor<9x32xf16>, %slot: "
+          "tensor<9xi64>,\n"
+          "    %cache: !attn.kv_cache<heads = 2, dim = 16" +
+          page +
+          ", f16>, %t: tensor<3x20xi32>, %starts: tensor<4xi32>, %mask: tensor<9xi64>,\n"
+          "    %len: !attn.lengths<3, capacity = 60>) -> (tensor<9x64xf16>, tensor<9x4xf32>, "
+          "tensor<9x64xf16>) {\n" +
+          (isStored ? "" : "  %c = attn.kv_append %cache, %k, %v at %slot queries %starts\n") +
+          "  %o, %lse = attn.attention %q, " + (isStored ? "%cache" : "%c") + ", %len" +
+          (page.empty() ? "" : " pages %t") + " queries %starts mask %mask {scale = 0.3}\n" +
+          "  %p = attn.attention %q, " + (isStored ? "%cache" : "%c") + ", %len" +
+          (page.empty() ? "" : " pages %t") +
+          " queries %starts {scale = 0.3, window = 7} bias(%h, %i, %j) {\n"
+          "    %d = arith.subi %j, %i : index\n    %n = arith.index_cast %d : index to i32\n"
+          "    %f = arith.sitofp %n : i32 to f32\n    attn.yield %f\n  }\n  attn.return %o, %lse, %p\n}";
+      Example example("queries", text.c_str());
+      example.inputs = resolveInputs(example.specs, {}, {7, 12, 60});
+      example.tensors.upload(example.inputs);
+      checkReference(example, kernels);
+      CHECK(example.expected().status == 0);
+      setNumbers(example, "starts", {1, 5, 4, 11});
+      setNumbers(example, "len", {2, 0, 40});
+      example.tensors.upload(example.inputs);
+      checkReference(example, kernels);
+      CHECK((example.expected().status & attn::QueryOutOfBound));
+    }
+}
+
 namespace {
 /// All that an operation of a graph may be told, on three requests.
 const char *variantsText = R"(

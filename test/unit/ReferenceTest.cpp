@@ -289,6 +289,69 @@ TEST_CASE("requests have rows of their own, and idle ones see none") {
   CHECK(result.appended[2].v == Numbers{9, 90});
 }
 
+namespace {
+// Three requests of which one has three query tokens, one none and one a single one; a fifth row is nobody's.
+// All scores are 0, so a result is the mean of what is seen.
+struct QueriesExample : Example {
+  explicit QueriesExample(const std::string &clause, const std::string &option = "", bool isStored = false)
+      : Example(
+            "attn.graph @g(%q: tensor<5x1xf16>, %v: tensor<5x1xf16>, %slot: tensor<5xi64>, %starts: "
+            "tensor<4xi32>,\n"
+            "    %mask: tensor<5xi64>, %cache: !attn.kv_cache<heads = 1, dim = 1, f16>,\n"
+            "    %len: !attn.lengths<3, capacity = 6>) -> (tensor<5x1xf16>, tensor<5x1xf32>) {\n" +
+            std::string(isStored ? "" : "  %c = attn.kv_append %cache, %q, %v at %slot queries %starts\n") +
+            "  %o, %lse = attn.attention %q, " + (isStored ? "%cache" : "%c") + ", %len queries %starts" +
+            clause + " {scale = 1" + option + "}\n  attn.return %o, %lse\n}") {
+    set("q", ElementKind::F16, {5, 1}, {0, 0, 0, 0, 0});
+    set("v", ElementKind::F16, {5, 1}, {3, 6, 9, 7, 100});
+    set("slot", ElementKind::I64, 5, {2, 3, 4, 0, -9});
+    set("starts", ElementKind::I32, 4, {0, 3, 3, 4});
+    set("mask", ElementKind::I64, 5, {1, 2, 5, 1, 3});
+    set("len", ElementKind::I32, 3, Numbers(isStored ? Numbers{5, 1, 1} : Numbers{2, 1, 0}));
+    Numbers k(18, NAN), v(18, NAN);
+    for (int i = 0; i < (isStored ? 5 : 2); ++i)
+      k[i] = 0, v[i] = i < 2 ? i + 1 : 3 * (i - 1);
+    if (isStored)
+      k[12] = 0, v[12] = 7;
+    inputs.caches["cache"] = {
+        elements(ElementKind::F16, k), elements(ElementKind::F16, v), 12, 2, 6, 12, 3, 2, 2, 12};
+  }
+};
+} // namespace
+
+TEST_CASE("query tokens see those before them, or those of a mask") {
+  for (bool isStored : {false, true}) {
+    INFO((isStored ? "the cache holds the new tokens" : "they are appended"));
+    QueriesExample causal("", "", isStored);
+    ReferenceResult result = causal.run();
+    checkNear(result.results[0], {2, 3, 4.2, 7, 0});
+    checkNear(result.results[1], {std::log(3), std::log(4), std::log(5), 0, -INFINITY});
+    CHECK(result.status == 0); // nobody looks at the slot of the last row
+    checkNear(QueriesExample(" mask %mask", "", isStored).result(), {2, 3, 3.75, 7, 0});
+    checkNear(QueriesExample("", ", window = 2", isStored).result(), {2.5, 4.5, 7.5, 7, 0});
+    checkNear(QueriesExample(" mask %mask", ", window = 2", isStored).result(), {2.5, 6, 9, 7, 0});
+  }
+}
+
+TEST_CASE("query tokens that are idle, and starts that are out of bound") {
+  QueriesExample idle("");
+  idle.set("slot", ElementKind::I64, 5, {2, -1, 4, 0, -9});
+  ReferenceResult result = idle.run();
+  checkNear(result.results[0], {2, 0, 3.75, 7, 0});
+  CHECK(std::isinf(result.results[1][1]));
+  CHECK(result.appended[2].block() == 0);
+  CHECK(result.appended[2].token() == 4);
+  CHECK(result.appended[3].block() == 2);
+  CHECK(result.appended[4].slot == -1);
+
+  QueriesExample wrong("");
+  wrong.set("slot", ElementKind::I64, 5, {2, 3, 4, 0, 1});
+  wrong.set("starts", ElementKind::I32, 4, {0, 3, 2, 9}); // as 0, 3, 3, 5
+  result = wrong.run();
+  checkNear(result.results[0], {2, 3, 4.2, 7, 53.5});
+  CHECK(result.status == QueryOutOfBound);
+}
+
 TEST_CASE("a block table orders the pages, and only those below the length") {
   Example e("attn.graph @g(%q: tensor<2x1xf16>, %k: tensor<2x1xf16>, %slot: tensor<2xi64>,\n"
             "    %cache: !attn.kv_cache<heads = 1, dim = 1, page = 2, f16>, %t: tensor<2x3xi32>,\n"

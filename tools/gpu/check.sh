@@ -135,6 +135,13 @@ start_verify() {
   for graph in "$out"/graphs/llama3_*.mlir; do
     verify "verify/$(basename -- "$graph" .mlir)" 300 "$graph" --len="$lengths"
   done
+  # Several query tokens a request, trees of them, by the planner's choice and others.
+  graph=$root/templates/graphs/llama3_8b_attention_speculation.mlir
+  verify verify/llama3_8b_speculation 300 "$graph" --len=0,1,15,16,129,1000,8000
+  local seed
+  for seed in 1 2 3; do
+    verify "verify/llama3_8b_speculation random:$seed" 300 "$graph" --len=17,500 --plan="random:$seed" --seed="$seed"
+  done
 }
 
 start_plans() {

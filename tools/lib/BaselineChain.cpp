@@ -203,6 +203,8 @@ void BaselineChain::add(attn::AttentionOp op) {
   attn::KvCacheType type = op.getCache().getType();
   if (type.isPaged() || type.getVDim() != type.getDim())
     cannotRun("", "the baseline's attention takes caches without pages whose K and V have the same dim");
+  if (op.getQueries())
+    cannotRun("", "the baseline's attention takes one query token a request");
   int dim = int(type.getDim()), heads = int(op.getQueryHeads()), group = headsPerBlock(op.getGroup());
   if (dim % 8 != 0 || dim > 256)
     cannotRun("", "the baseline's attention takes head dimensions that are multiples of 8 up to 256, not {}",

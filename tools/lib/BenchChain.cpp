@@ -1,9 +1,11 @@
 //===- BenchChain.cpp - A chain of layers through the C runtime -----------===//
 #include "tools/lib/BenchChain.h"
 #include "tools/lib/Failure.h"
+#include "tools/lib/Queries.h"
 #include "tools/lib/Session.h"
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 using namespace cfc;
 using namespace cfc::runtime;
@@ -37,6 +39,11 @@ static bool isRopeTable(const InputSpec *input) {
 // What a graph says
 //===----------------------------------------------------------------------===//
 
+/// New tokens of a request at most, where they share the query tokens evenly.
+static int64_t newTokensOf(const InputSpec *input) {
+  return input && input->rows ? (input->rows + input->requests - 1) / input->requests : 1;
+}
+
 /// Elements of all tensors with that role.
 static int64_t elementsOf(const GraphSpec &graph, const std::vector<InputSpec> &inputs, DataRole role) {
   int64_t count = 0;
@@ -56,7 +63,7 @@ static int64_t firstRead(const InputSpec *input, int64_t length, bool appends) {
 /// Bytes of K's and V's rows that are read and written.
 static double rowBytes(const TensorSpec &cache, const InputSpec *input, const RequestLengths &lengths,
                        bool reads, bool appends) {
-  int64_t tokens = appends ? cache.requests : 0;
+  int64_t tokens = appends ? (input && input->rows ? input->rows : cache.requests) : 0;
   for (int64_t r = 0; reads && r < cache.requests; ++r)
     tokens += lengths.of(r) - firstRead(input, lengths.of(r), appends);
   return double(cache.heads) * double(rowOrTensorBytes(cache) + rowBytesOfV(cache)) * double(tokens);
@@ -118,7 +125,10 @@ const TensorSpec *cfc::chainedInput(const GraphSpec &graph, const std::vector<In
 
 BenchChain::BenchChain(BenchGpu &gpu, const GraphSpec &graph, std::string_view bundle,
                        const std::vector<InputSpec> &inputs, const ChainOptions &options)
-    : gpu(gpu), graph(graph), inputs(inputs), options(options), capacity(options.lengths.longest() + 1) {
+    : gpu(gpu), graph(graph), inputs(inputs), options(options) {
+  for (const InputSpec &input : inputs)
+    newTokens = std::max(newTokens, newTokensOf(&input));
+  capacity = options.lengths.longest() + newTokens;
   cfc_load_options load = {};
   load.size = sizeof load;
   load.memory = bundle.data();
@@ -165,7 +175,8 @@ bool BenchChain::isOwn(const TensorSpec &spec) const {
 int64_t BenchChain::tokensOf(const TensorSpec &cache) const { return cache.page ? cache.page : capacity; }
 
 int64_t BenchChain::blocksOf(const TensorSpec &cache) const {
-  return cache.page ? PagePool(options.lengths, cache.requests, cache.page).pages() : cache.requests;
+  return cache.page ? PagePool(options.lengths, cache.requests, cache.page, newTokens).pages()
+                    : cache.requests;
 }
 
 /// Bytes of a cache's K or V, whose rows have so many.
@@ -255,19 +266,34 @@ void BenchChain::packRandom(const TensorSpec &spec, CUdeviceptr to, Distribution
   gpu.wait("packing"); // before its source is freed
 }
 
-/// Lengths, positions, slots and block tables of the requests.
+/// Lengths, positions, slots and block tables of the requests; starts and masks of query tokens.
 Tensor BenchChain::indices(const InputSpec &input) const {
   Tensor tensor(input.type, input.shape);
+  std::vector<double> starts;
+  if (!input.queries.empty())
+    starts = evenStarts(input.requests, input.rows);
+  if (input.role == DataRole::Mask) {
+    std::vector<uint64_t> bits = drawnTrees(starts, input.rows, 1);
+    std::memcpy(tensor.mutableData(), bits.data(), tensor.bytes());
+    return tensor;
+  }
+  if (input.role == DataRole::Starts) {
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.set(i, starts[size_t(i)]);
+    return tensor;
+  }
   int64_t last = INT64_MAX; // of the rope table, which serves where the table ends
   for (const InputSpec &table : inputs)
     if (isRopeTable(&table))
       last = std::min(last, table.shape[0] - 1);
   std::optional<PagePool> pool;
   if (input.page)
-    pool.emplace(options.lengths, input.requests, input.page);
+    pool.emplace(options.lengths, input.requests, input.page, newTokens);
   int64_t columns = input.role == DataRole::BlockTable ? input.shape.at(1) : 1;
   for (int64_t i = 0; i < tensor.elements(); ++i) {
-    int64_t request = i / columns, column = i % columns, length = options.lengths.of(request);
+    attn::QueryRow row =
+        starts.empty() ? attn::QueryRow{i / columns, i, 1, 0} : attn::queryRow(starts, input.rows, i);
+    int64_t request = row.request, column = i % columns, length = options.lengths.of(request) + row.index;
     if (input.role == DataRole::BlockTable)
       tensor.set(i, pool && column < pool->pagesOf(request) ? double(pool->at(request, column)) : 0);
     else if (input.role == DataRole::Slot && pool)
@@ -280,7 +306,7 @@ Tensor BenchChain::indices(const InputSpec &input) const {
 
 static bool isIndex(DataRole role) {
   return role == DataRole::Length || role == DataRole::Position || role == DataRole::Slot ||
-         role == DataRole::BlockTable;
+         role == DataRole::BlockTable || role == DataRole::Starts || role == DataRole::Mask;
 }
 
 /// Indices and rope tables hold what they say; other inputs are random.

@@ -91,7 +91,8 @@ private:
   const runtime::GraphSpec &graph;
   const std::vector<InputSpec> &inputs;
   ChainOptions options;
-  int64_t capacity; ///< tokens of a request in a cache without pages
+  int64_t newTokens = 1; ///< of a request at most
+  int64_t capacity = 0;  ///< tokens of a request in a cache without pages
   std::vector<std::unique_ptr<GpuMemory>> memory;
   std::map<std::string, runtime::CUdeviceptr> shared; ///< by tensor
   runtime::CUdeviceptr lastResult = 0;                ///< the first result of the last layer made

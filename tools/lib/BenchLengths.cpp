@@ -88,8 +88,8 @@ std::vector<RequestLengths> cfc::parseRequestLengths(const std::string &text, in
 // Pages
 //===----------------------------------------------------------------------===//
 
-PagePool::PagePool(const RequestLengths &lengths, int64_t requests, int64_t page)
-    : lengths(lengths), page(page) {
+PagePool::PagePool(const RequestLengths &lengths, int64_t requests, int64_t page, int64_t newTokens)
+    : lengths(lengths), page(page), newTokens(newTokens) {
   int64_t pages = 0;
   for (int64_t r = 0; r < requests; ++r) {
     first.push_back(pages);
@@ -102,4 +102,4 @@ PagePool::PagePool(const RequestLengths &lengths, int64_t requests, int64_t page
     std::swap(order[i - 1], order[engine() % i]);
 }
 
-int64_t PagePool::pagesOf(int64_t request) const { return lengths.of(request) / page + 1; }
+int64_t PagePool::pagesOf(int64_t request) const { return (lengths.of(request) + newTokens - 1) / page + 1; }

@@ -35,14 +35,14 @@ struct RequestLengths {
 /// a number nor a range.
 std::vector<RequestLengths> parseRequestLengths(const std::string &text, int64_t requests);
 
-/// Where the requests' rows lie in a pool of pages: as many pages as they need with a new token each, in
-/// random order.
+/// Where the requests' rows lie in a pool of pages: as many pages as they need with the new tokens of each,
+/// in random order.
 class PagePool {
 public:
-  PagePool(const RequestLengths &lengths, int64_t requests, int64_t page);
+  PagePool(const RequestLengths &lengths, int64_t requests, int64_t page, int64_t newTokens = 1);
 
   int64_t pages() const { return int64_t(order.size()); }
-  /// Pages of a request's tokens and of the new one.
+  /// Pages of a request's tokens and of the new ones.
   int64_t pagesOf(int64_t request) const;
   /// The `index`-th page of a request.
   int64_t at(int64_t request, int64_t index) const { return order[size_t(first[size_t(request)] + index)]; }
@@ -53,7 +53,7 @@ public:
 
 private:
   RequestLengths lengths;
-  int64_t page;
+  int64_t page, newTokens;    ///< newTokens: of a request
   std::vector<int64_t> first; ///< by request: of its pages in `order`
   std::vector<int64_t> order;
 };

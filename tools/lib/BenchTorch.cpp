@@ -78,7 +78,8 @@ private:
                      })
                      .Case([&](attn::AttentionOp attention) {
                        if (attention.getWindow() || attention.getSoftcap() || attention.getSinks() ||
-                           attention.getKScale() || attention.getVScale() || attention.hasBias())
+                           attention.getKScale() || attention.getVScale() || attention.hasBias() ||
+                           attention.getQueries())
                          return false;
                        entry["scale"] = attention.getScale().convertToDouble();
                        entry["appended"] = attention.getAppend() ? 1 : 0;

@@ -183,6 +183,18 @@ std::tuple<const float *, const float *, int64_t> DeviceReference::scalesOf(Valu
   return {expanded(k, count), expanded(v, count), count};
 }
 
+/// Positions that a request may have in an attention.
+static int64_t keysOf(attn::AttentionOp op, int64_t bound) {
+  return bound + (op.getQueries() ? rowsOf(op.getQ()) : 1);
+}
+
+/// Whose row it is, by the host.
+attn::QueryRow DeviceReference::placeOf(Value starts, int64_t rows, int64_t row) {
+  if (!starts)
+    return {row, row, 1, 0};
+  return attn::queryRow(toHost(starts), rows, row);
+}
+
 /// The bias of every score, by the host.
 const double *DeviceReference::biasOf(attn::AttentionOp op, int64_t bound) {
   if (!op.hasBias())
@@ -196,20 +208,32 @@ const double *DeviceReference::biasOf(attn::AttentionOp op, int64_t bound) {
     return index >= 0 && index < int64_t(values.size()) ? values[size_t(index)]
                                                         : std::numeric_limits<double>::quiet_NaN();
   });
-  std::vector<int32_t> lengths(size_t(rowsOf(op.getQ())));
+  std::vector<int32_t> lengths(size_t(op.getLen().getType().getCount()));
   device.download(lengths.data(), reinterpret_cast<uintptr_t>(argument(op.getLen()).data),
                   lengths.size() * sizeof(int32_t));
-  int64_t heads = op.getQueryHeads();
-  std::vector<double> bias(size_t(int64_t(lengths.size()) * heads * (bound + 1)));
-  for (size_t row = 0; row < lengths.size(); ++row) {
-    int64_t cached = std::clamp<int64_t>(lengths[row], 0, bound), last = cached - (op.getAppend() ? 0 : 1);
+  int64_t heads = op.getQueryHeads(), rows = rowsOf(op.getQ()), keys = keysOf(op, bound);
+  std::vector<double> bias(size_t(rows * heads * keys));
+  for (int64_t row = 0; row < rows; ++row) {
+    attn::QueryRow place = placeOf(op.getQueries(), rows, row);
+    if (place.request < 0)
+      continue;
+    int64_t cached = std::clamp<int64_t>(lengths[size_t(place.request)], 0, bound);
+    int64_t query = cached - (op.getAppend() ? 0 : place.count) + place.index;
     for (int64_t head = 0; head < heads; ++head)
-      for (int64_t key = 0; key <= last; ++key)
-        bias[size_t((int64_t(row) * heads + head) * (bound + 1) + key)] = program(head, last, key);
+      for (int64_t key = 0; key < std::min(cached + place.count, keys); ++key)
+        bias[size_t((row * heads + head) * keys + key)] = program(head, query, key);
   }
   void *to = buffer(fmt::format("bias for value {}", values.size()), int64_t(bias.size() * sizeof(double)));
   device.upload(reinterpret_cast<uintptr_t>(to), bias.data(), bias.size() * sizeof(double));
   return static_cast<const double *>(to);
+}
+
+/// First rows of requests, or null, and how many there are.
+std::pair<const int *, int64_t> DeviceReference::startsOf(Value starts) {
+  if (!starts)
+    return {nullptr, 0};
+  int64_t elements = cast<RankedTensorType>(starts.getType()).getNumElements();
+  return {static_cast<const int *>(argument(starts).data), elements - 1};
 }
 
 void DeviceReference::run(attn::KvAppendOp op) {
@@ -222,6 +246,7 @@ void DeviceReference::run(attn::KvAppendOp op) {
   a.v = read(op.getV());
   a.slot = static_cast<const long long *>(argument(op.getSlot()).data);
   a.rows = rowsOf(op.getK());
+  std::tie(a.starts, a.requests) = startsOf(op.getQueries());
   a.kWidth = type.getKWidth();
   a.vWidth = type.getVWidth();
   a.dim = type.getDim();
@@ -259,6 +284,9 @@ void DeviceReference::run(attn::AttentionOp op) {
   std::tie(a.k, a.v) = rowsOfCache(type, cache);
   a.cacheKind = int(kind);
   a.rows = rowsOf(op.getQ());
+  std::tie(a.starts, a.requests) = startsOf(op.getQueries());
+  if (Value mask = op.getMask())
+    a.mask = static_cast<const long long *>(argument(mask).data);
   if (attn::KvAppendOp append = op.getAppend()) {
     int64_t size = int64_t(elementSize(kind));
     a.newK = buffer(storedName(append, "k"), a.rows * type.getKWidth() * size);
@@ -281,6 +309,7 @@ void DeviceReference::run(attn::AttentionOp op) {
   a.dim = type.getDim();
   a.vDim = type.getVDim();
   a.bound = std::min(op.getLen().getType().getCapacity(), capacity);
+  a.keys = keysOf(op, a.bound);
   a.scale = op.getScale().convertToDouble();
   a.window = op.getWindow().value_or(0);
   a.softcap = op.getSoftcap() ? op.getSoftcap()->convertToDouble() : 0;
@@ -289,7 +318,7 @@ void DeviceReference::run(attn::AttentionOp op) {
   std::tie(a.kScale, a.vScale, a.scales) = scalesOf(op.getKScale(), op.getVScale());
   a.bias = biasOf(op, a.bound);
   a.result = define(op.getResult());
-  int64_t queries = a.rows * a.queryHeads, scores = queries * (a.bound + 1);
+  int64_t queries = a.rows * a.queryHeads, scores = queries * a.keys;
   std::string name = fmt::format("value {}", values.size());
   a.weights = static_cast<double *>(buffer("weights for " + name, scores * int64_t(sizeof(double))));
   a.lse = op.getLse() ? define(op.getLse())
@@ -345,6 +374,7 @@ void DeviceReference::getAppended(attn::KvAppendOp op, attn::ReferenceResult &re
     attn::AppendedRow &one = result.appended.emplace_back();
     one.op = op;
     one.row = int64_t(row);
+    one.request = placeOf(op.getQueries(), int64_t(rows), one.row).request;
     one.cache = attn::getValueName(op.getCache());
     one.slot = loadAs<int64_t>(slots.data() + row * sizeof(int64_t));
     one.kBytes = slice(storedK, row, kBytes);

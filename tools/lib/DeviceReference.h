@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 #include "dialects/attn/Reference.h"
+#include "dialects/attn/ReferenceMath.h"
 #include "templates/device/reference.h"
 #include "tools/lib/Device.h"
 #include "tools/lib/DeviceKernels.h"
@@ -44,6 +45,8 @@ private:
   cfc_reference::Elements read(mlir::Value value);
   std::vector<double> toHost(mlir::Value value);
   std::tuple<const float *, const float *, int64_t> scalesOf(mlir::Value k, mlir::Value v);
+  std::pair<const int *, int64_t> startsOf(mlir::Value starts);
+  attn::QueryRow placeOf(mlir::Value starts, int64_t rows, int64_t row);
   const double *biasOf(attn::AttentionOp op, int64_t bound);
   void divide(std::vector<double> &rows, mlir::Value scale, int64_t heads, int64_t dim);
   void getAppended(attn::KvAppendOp op, attn::ReferenceResult &result);

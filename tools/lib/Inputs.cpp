@@ -2,11 +2,13 @@
 #include "tools/lib/Inputs.h"
 #include "tools/lib/Failure.h"
 #include "tools/lib/Npy.h"
+#include "tools/lib/Queries.h"
 #include "tools/lib/Safetensors.h"
 #include "tools/lib/Suggest.h"
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -115,14 +117,52 @@ static Tensor randomTable(const InputSpec &spec, const RandomOptions &random) {
   return table;
 }
 
-/// Slots of token `length` of each request.
-static Tensor randomSlots(const InputSpec &spec, const RandomOptions &random) {
-  Tensor slots(spec.type, spec.shape);
-  std::vector<int64_t> pages = shuffledPages(poolPages(spec, random), random.seed);
-  int64_t used = usedPages(spec, random), column = std::min(random.length / spec.page, used - 1);
-  for (int64_t i = 0; i < slots.elements(); ++i)
-    slots.set(i, double(pages[size_t(i * used + column)] * spec.page + random.length % spec.page));
-  return slots;
+/// The starts of the query tokens that belong to `spec`: those that are there already, else random ones.
+static std::vector<double> startsFor(const TensorMap &tensors, const InputSpec &spec,
+                                     const RandomOptions &random) {
+  auto found = tensors.find(spec.queries);
+  return found != tensors.end() ? startsOf(found->second)
+                                : drawnStarts(spec.requests, spec.rows, random.seed);
+}
+
+/// Slots and positions of token `length` of each request, and of those behind it. Rows of nobody have slot
+/// -1.
+static Tensor randomPlaces(const TensorMap &tensors, const InputSpec &spec, const RandomOptions &random) {
+  Tensor result(spec.type, spec.shape);
+  std::vector<double> starts;
+  if (!spec.queries.empty())
+    starts = startsFor(tensors, spec, random);
+  bool inPages = spec.page && spec.role == DataRole::Slot;
+  std::vector<int64_t> pages =
+      inPages ? shuffledPages(poolPages(spec, random), random.seed) : std::vector<int64_t>();
+  int64_t used = inPages ? usedPages(spec, random) : 0;
+  for (int64_t i = 0; i < result.elements(); ++i) {
+    attn::QueryRow row = starts.empty() ? attn::QueryRow{i, i, 1, 0} : attn::queryRow(starts, spec.rows, i);
+    int64_t token = random.length + row.index;
+    if (row.request < 0)
+      result.set(i, spec.role == DataRole::Slot ? -1 : 0);
+    else if (inPages)
+      result.set(
+          i, double(pages[size_t(row.request * used + std::min(token / spec.page, used - 1))] * spec.page +
+                    token % spec.page));
+    else
+      result.set(i, double(token));
+  }
+  return result;
+}
+
+/// Starts, or masks of random trees.
+static Tensor randomQueries(const TensorMap &tensors, const InputSpec &spec, const RandomOptions &random) {
+  Tensor result(spec.type, spec.shape);
+  std::vector<double> starts = startsFor(tensors, spec, random);
+  if (spec.role == DataRole::Starts) {
+    for (int64_t i = 0; i < result.elements(); ++i)
+      result.set(i, starts[size_t(i)]);
+    return result;
+  }
+  std::vector<uint64_t> bits = drawnTrees(starts, spec.rows, random.seed);
+  std::memcpy(result.mutableData(), bits.data(), result.bytes());
+  return result;
 }
 
 void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptions &random) {
@@ -136,13 +176,20 @@ void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptio
     }
     return;
   }
-  if (spec.page && (spec.role == DataRole::BlockTable || spec.role == DataRole::Slot)) {
-    tensors.insert_or_assign(spec.name, spec.role == DataRole::Slot ? randomSlots(spec, random)
-                                                                    : randomTable(spec, random));
+  if (spec.page && spec.role == DataRole::BlockTable) {
+    tensors.insert_or_assign(spec.name, randomTable(spec, random));
+    return;
+  }
+  if (spec.role == DataRole::Slot || spec.role == DataRole::Position) {
+    tensors.insert_or_assign(spec.name, randomPlaces(tensors, spec, random));
+    return;
+  }
+  if (spec.role == DataRole::Starts || spec.role == DataRole::Mask) {
+    tensors.insert_or_assign(spec.name, randomQueries(tensors, spec, random));
     return;
   }
   Tensor tensor(spec.type, spec.shape);
-  if (spec.role == DataRole::Position || spec.role == DataRole::Slot || spec.role == DataRole::Length)
+  if (spec.role == DataRole::Length)
     fillRandom(tensor, random.seed, spec.name, {double(random.length), 0});
   else if (spec.role == DataRole::RopeTable || spec.rope)
     fillRopeTable(tensor, spec.rope.value_or(RopeTable()));

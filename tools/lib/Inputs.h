@@ -13,6 +13,7 @@
 #include "dialects/attn/RopeTable.h"
 #include "tools/lib/Random.h"
 #include "tools/lib/Tensor.h"
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,17 +36,24 @@ struct InputSpec {
   std::string table;
   /// Of a cache and its block table: tokens of a request that attentions look at, the newest; nothing: all.
   std::optional<int64_t> window;
+  /// Where requests have several query tokens: how many there are in all, of caches too, and of what has one
+  /// for each the tensor with the starts.
+  int64_t rows = 0;
+  std::string queries;
   std::optional<int64_t> bound;  ///< largest value of a length (tokens)
   std::optional<RopeTable> rope; ///< of a rope table that the graph generates: nobody gives it
   bool isCache() const { return role == DataRole::Cache; }
   /// Whether verify gives it another value in each case, or a launch changes it.
   bool changesByCase() const {
-    return isCache() || role == DataRole::Length || role == DataRole::Slot || role == DataRole::Position;
+    return isCache() || role == DataRole::Length || role == DataRole::Slot || role == DataRole::Position ||
+           role == DataRole::Starts || role == DataRole::Mask;
   }
   /// Of a cache: whether its tensors have blocks (requests' rows, or pages) as their first dimension.
   bool hasBlocks() const { return requests > 1 || page > 0; }
   /// The shape of a cache's .k, or .v, of that many blocks of `tokens`.
   std::vector<int64_t> cacheShape(bool isV, int64_t blocks, int64_t tokens) const;
+  /// New tokens that a request may have.
+  int64_t newTokens() const { return std::max<int64_t>(rows, 1); }
 };
 
 /// A cache's tensor as the program sees it, dense; of .k or .v.

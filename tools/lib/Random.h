@@ -26,7 +26,9 @@ enum class DataRole {
   BlockTable,
   Cache,
   Scale,
-  Slope
+  Slope,
+  Starts, ///< of the requests' query tokens
+  Mask    ///< bits, of query tokens
 };
 
 /// Mean and standard deviation of random data.

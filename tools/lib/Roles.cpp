@@ -33,12 +33,18 @@ static DataRole roleOfUse(Value argument, Operation *op) {
   if (auto append = dyn_cast<attn::KvAppendOp>(op)) {
     if (append.getSlot() == argument)
       return DataRole::Slot;
+    if (append.getQueries() == argument)
+      return DataRole::Starts;
     if (append.getKScale() == argument || append.getVScale() == argument)
       return DataRole::Scale;
   }
   if (auto attention = dyn_cast<attn::AttentionOp>(op)) {
     if (attention.getPages() == argument)
       return DataRole::BlockTable;
+    if (attention.getQueries() == argument)
+      return DataRole::Starts;
+    if (attention.getMask() == argument)
+      return DataRole::Mask;
     if (attention.getKScale() == argument || attention.getVScale() == argument)
       return DataRole::Scale;
   }

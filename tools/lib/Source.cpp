@@ -230,6 +230,33 @@ static std::map<std::string, std::optional<int64_t>> windowsOf(ModuleOp module) 
   return windows;
 }
 
+/// What has an element for each query token, where requests have several.
+static void describeQueries(attn::AttentionOp op, std::vector<InputSpec> &specs) {
+  if (!op.getQueries())
+    return;
+  int64_t rows = op.getQ().getType().getDimSize(0);
+  std::string starts = attn::getValueName(op.getQueries());
+  std::vector<std::string> names = {starts};
+  if (op.getMask())
+    names.push_back(attn::getValueName(op.getMask()));
+  mlir::Value cache = op.getCache();
+  if (attn::KvAppendOp append = op.getAppend()) {
+    names.push_back(attn::getValueName(append.getSlot()));
+    cache = append.getCache();
+  }
+  std::string cacheName = attn::getValueName(cache);
+  for (InputSpec &spec : specs) {
+    bool isPosition = spec.role == DataRole::Position && spec.shape == std::vector<int64_t>{rows};
+    if (spec.name == cacheName)
+      spec.rows = rows;
+    if (!isPosition && !llvm::is_contained(names, spec.name))
+      continue;
+    spec.rows = rows;
+    spec.queries = starts;
+    spec.requests = op.getLen().getType().getCount();
+  }
+}
+
 /// What slots and block tables say depends on the cache that they are for.
 static void describePages(ModuleOp module, std::vector<InputSpec> &specs) {
   auto find = [&](Value value) {
@@ -242,6 +269,7 @@ static void describePages(ModuleOp module, std::vector<InputSpec> &specs) {
       cache = append.getCache();
     return cache;
   };
+  module.walk([&](attn::AttentionOp op) { describeQueries(op, specs); });
   module.walk([&](attn::AttentionOp op) {
     InputSpec *cache = find(root(op.getCache())), *table = op.getPages() ? find(op.getPages()) : nullptr;
     if (cache && table)

@@ -255,7 +255,7 @@ void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const Ref
     for (auto [part, values] :
          {std::pair(".k", &attn::AppendedRow::k), std::pair(".v", &attn::AppendedRow::v)}) {
       Tensor found = rowOf(spec, outputs.at(row.cache + part), row.block(), row.token());
-      std::string request = spec.hasBlocks() ? fmt::format(" request {}", row.row) : "";
+      std::string request = spec.hasBlocks() ? fmt::format(" request {}", row.request) : "";
       Check check = {fmt::format("{}{}{} row {}", row.cache, part, request, row.slot),
                      found.shape,
                      {},
@@ -331,8 +331,8 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
 
 static std::string statusText(uint32_t bits) {
   std::string text;
-  for (auto [bit, name] :
-       {std::pair(1u, "length"), std::pair(2u, "slot"), std::pair(4u, "position"), std::pair(8u, "page")})
+  for (auto [bit, name] : {std::pair(1u, "length"), std::pair(2u, "slot"), std::pair(4u, "position"),
+                           std::pair(8u, "page"), std::pair(16u, "start of queries")})
     if (bits & bit)
       text += (text.empty() ? "" : ", ") + std::string(name);
   return text.empty() ? "nothing" : text;

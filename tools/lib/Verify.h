@@ -90,6 +90,8 @@ private:
   void requireRoom();
   int64_t capacity() const;
   TensorMap caseInputs(size_t index) const;
+  void drawQueries(TensorMap &inputs, size_t index) const;
+  bool hasQuery(const InputSpec &cache, const TensorMap &inputs, int64_t r, bool choosesSlots) const;
   Tensor poisonedCache(const InputSpec &spec, const std::string &name, const TensorMap &inputs,
                        const std::vector<int64_t> &used) const;
   /// A program in the device. What its launches change are tensors of its own.

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "tools/lib/Failure.h"
 #include "tools/lib/Pack.h"
+#include "tools/lib/Queries.h"
 #include "tools/lib/Verify.h"
 #include <algorithm>
 #include <cstring>
@@ -132,7 +133,10 @@ void Verifier::makeInputs() {
   if (std::find(inputs.inputs.begin(), inputs.inputs.end(), "random") == inputs.inputs.end())
     inputs.inputs.push_back("random");
   // Rows behind the largest length, so that slots can differ from lengths.
-  fixed = resolveInputs(specs, inputs, {options.seed, 0, std::clamp<int64_t>(longest, 0, bound) + 4});
+  int64_t behind = 4;
+  for (const InputSpec &spec : specs)
+    behind = std::max(behind, spec.rows + 3);
+  fixed = resolveInputs(specs, inputs, {options.seed, 0, std::clamp<int64_t>(longest, 0, bound) + behind});
   for (auto &[name, tensor] : fixed)
     tensor = inLayout(tensor, std::nullopt); // as the reference reads it
   requireRoom();
@@ -147,6 +151,50 @@ static int64_t raggedLength(int64_t r, int64_t length) {
 
 /// Whether request `r` is idle where verify chooses slots.
 static bool isIdle(int64_t r) { return r % 5 == 4; }
+
+/// Row `i` of what has a query token for each.
+static attn::QueryRow rowOf(const InputSpec &spec, const TensorMap &inputs, int64_t i) {
+  if (spec.queries.empty())
+    return {i, i, 1, 0};
+  return attn::queryRow(startsOf(inputs.at(spec.queries)), spec.rows, i);
+}
+
+/// Whether request `r` of a cache has a token that attends it, where verify chooses slots or not.
+bool Verifier::hasQuery(const InputSpec &cache, const TensorMap &inputs, int64_t r, bool choosesSlots) const {
+  if (!cache.rows)
+    return !choosesSlots || !isIdle(r);
+  for (const InputSpec &spec : specs)
+    if (spec.role == DataRole::Starts && spec.rows == cache.rows)
+      for (int64_t i = 0; i < cache.rows; ++i)
+        if (rowOf(spec, inputs, i).request == r && !(choosesSlots && isIdle(i)))
+          return true;
+  return false;
+}
+
+/// Which rows are whose differs from case to case, and so do the trees.
+void Verifier::drawQueries(TensorMap &inputs, size_t index) const {
+  auto isGiven = [&](const InputSpec &spec) {
+    return std::find(named.begin(), named.end(), spec.name) != named.end();
+  };
+  uint64_t seed = options.seed + 1000 * (index + 1);
+  for (const InputSpec &spec : specs) {
+    if (spec.role != DataRole::Starts || isGiven(spec))
+      continue;
+    std::vector<double> starts = drawnStarts(spec.requests, spec.rows, seed);
+    Tensor tensor(spec.type, spec.shape);
+    for (int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.set(i, starts[size_t(i)]);
+    inputs.at(spec.name) = tensor;
+  }
+  for (const InputSpec &spec : specs) {
+    if (spec.role != DataRole::Mask || isGiven(spec))
+      continue;
+    std::vector<uint64_t> bits = drawnTrees(startsOf(inputs.at(spec.queries)), spec.rows, seed);
+    Tensor tensor(spec.type, spec.shape);
+    std::memcpy(tensor.mutableData(), bits.data(), tensor.bytes());
+    inputs.at(spec.name) = tensor;
+  }
+}
 
 /// An element of a cache that no kernel may read: NaN.
 static void poison(std::byte *row, int64_t bytes, DType type) {
@@ -173,6 +221,8 @@ static int64_t firstUsed(attn::GraphOp graph, const std::string &cache, int64_t 
     if (attn::getValueName(append ? append.getCache() : op.getCache()) != cache)
       return;
     int64_t window = op.getWindow() ? std::min<int64_t>(*op.getWindow(), INT32_MAX) : INT32_MAX;
+    if (op.getQueries() && !append) // the first of the query tokens
+      window += op.getQ().getType().getDimSize(0) - 1;
     first = std::min(first, std::max<int64_t>(tokens + (append ? 1 : 0) - window, 0));
   });
   return first;
@@ -229,20 +279,31 @@ TensorMap Verifier::caseInputs(size_t index) const {
         return std::clamp<int64_t>(int64_t(inputs.at(spec.name).get(r)), 0, bound);
     return std::clamp<int64_t>(length, 0, bound);
   };
+  drawQueries(inputs, index);
   bool choosesSlots = false;
   for (const InputSpec &spec : specs) {
     if (spec.isCache() || isNamed(spec.name))
       continue;
     if (spec.role == DataRole::Slot) {
       choosesSlots = true;
-      set(spec.name, [&](int64_t r) -> int64_t {
-        if (isIdle(r))
+      set(spec.name, [&](int64_t i) -> int64_t {
+        attn::QueryRow row = rowOf(spec, inputs, i);
+        if (row.request < 0)
+          return -7; // nobody looks at it
+        if (isIdle(i))
           return -1;
-        auto [block, token] = placeOf(spec, inputs, r, std::min(used(r) + 2 * shift, capacity() - 1));
+        int64_t behind = used(row.request) + 2 * shift + row.index;
+        if (behind >= capacity() && row.count > 1)
+          return -1;
+        auto [block, token] = placeOf(spec, inputs, row.request, std::min(behind, capacity() - 1));
         return spec.page ? block * spec.page + token : token;
       });
     } else if (spec.role == DataRole::Position) {
-      set(spec.name, [&](int64_t r) { return std::min(used(r) + 3 * shift, positionsOf(graph) - 1); });
+      set(spec.name, [&](int64_t i) {
+        attn::QueryRow row = rowOf(spec, inputs, i);
+        int64_t position = row.request < 0 ? 0 : used(row.request) + 3 * shift + row.index;
+        return std::min(position, positionsOf(graph) - 1);
+      });
     }
   }
   for (const InputSpec &spec : specs) {
@@ -250,7 +311,7 @@ TensorMap Verifier::caseInputs(size_t index) const {
       continue;
     std::vector<int64_t> rows;
     for (int64_t r = 0; r < spec.requests; ++r)
-      rows.push_back(choosesSlots && isIdle(r) ? 0 : used(r));
+      rows.push_back(hasQuery(spec, inputs, r, choosesSlots) ? used(r) : 0);
     for (const std::string &name : {spec.name + ".k", spec.name + ".v"})
       inputs.at(name) = poisonedCache(spec, name, inputs, rows);
   }

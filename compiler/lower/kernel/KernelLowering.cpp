@@ -59,6 +59,7 @@ LogicalResult KernelLowering::run() {
     mark("wait");
     countStarts();
     loadScalars();
+    planQueries(/*producer=*/false);
     result = lowerBlock(body);
   };
   if (producer)

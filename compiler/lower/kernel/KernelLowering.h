@@ -13,6 +13,8 @@
 
 namespace cfc::kernel {
 
+struct SoftmaxState;
+
 class KernelLowering {
 public:
   using Value = mlir::Value;
@@ -55,6 +57,25 @@ private:
   Value scalar(Value argument, Value index = {});
   /// The request and the head of an item of a cache.
   std::pair<Value, Value> requestAndHead(Value kernelItem, CacheType cache);
+
+  //===-- LowerQueries.cpp ---------------------------------------------------===//
+  /// Works out, once for a role, whose rows are whose where requests have several query tokens.
+  void planQueries(bool producer);
+  /// The request of a row of query tokens, the row's number among the request's, and how many those are: 0
+  /// for rows of nobody.
+  struct QueryPlace {
+    Value request, index, count;
+  };
+  QueryPlace queryOf(Value row, Value starts);
+  /// What an item of a cache is about. `row`: the request, or of several query tokens a request the token.
+  struct ItemPlace {
+    Value row, request, head;
+    Value index, count; ///< QueryPlace's, or null
+  };
+  ItemPlace placeOf(Value kernelItem, CacheType cache, Value starts);
+  void planRow(Value starts, Value row, int64_t rows, Value table, bool reports);
+  /// Attends to what is new: of all new tokens of a request those that the row at hand sees.
+  llvm::LogicalResult lowerAttendNewTokens(AttendNewOp op);
   /// Coordinate of this CTA on a cta axis, and the rank that differs from this one's by `x` on that axis
   /// (xor).
   Value coordinate(llvm::StringRef axis);
@@ -133,10 +154,16 @@ private:
     Value shareGroups;   ///< in a share; null where it is none
     /// With a window: its first token, and the segment that has it. `segments` are those from there on.
     Value firstToken = {}, firstSegment = {};
+    ItemPlace place = {};
+    Value query = {}; ///< the position of the token that attends
+    /// Where the cache holds new tokens that a mask may hide: the first one's position, and the mask (i64).
+    Value base = {}, bits = {};
   };
   Tokens tokensOf(LoadCacheOp load, bool report);
   /// The first token of a window of so many cached tokens.
   Value firstOfWindow(Value length, int64_t cached) { return b.max(b.sub(length, b.i32(cached)), b.i32(0)); }
+  void placeQuery(LoadCacheOp load, Tokens &t);
+  Value seesNew(const Tokens &t, Value key);
   /// What a bias adds to a score, to the base 2, of a head behind `firstHead` (null: 0) of an item's `heads`
   /// and the position of the key; null where the region is empty.
   std::function<Value(Value head, Value key)> biasOf(mlir::Region &region, LoadCacheOp load,
@@ -148,10 +175,13 @@ private:
   struct LengthSource {
     Value cache, length, slot; ///< slot may be null
     uint64_t bound;
+    Value queries = {}; ///< starts of query tokens, or null
+    bool masked = false;
   };
-  Value lengthOf(const LengthSource &source, Value request, Value reporter);
-  /// Whether a slot says that the request has no new token: it is negative, or not in `cache` (may be null).
-  Value isIdle(Value slotMemory, Value request, Value cache);
+  Value lengthOf(const LengthSource &source, Value row, Value reporter);
+  /// Whether a slot says that the request, or query token, has nothing new: it is negative, or not in `cache`
+  /// (may be null).
+  Value isIdle(Value slotMemory, Value row, Value cache);
   Value tilesAcross(const MatmulTiling &t, Value firstRow);
   /// The segments of a group of each attending set of consumer warps. They share the ring: the sets' j-th
   /// segments lie one after another.
@@ -178,6 +208,7 @@ private:
   /// A work list as one role has it.
   struct Work {
     CacheType cache;
+    int64_t rows = 0;  ///< requests, or query tokens
     int64_t shift = 0; ///< of segments, to be costs
     /// Cached tokens in the window; nothing: all.
     std::optional<int64_t> window;
@@ -301,6 +332,7 @@ private:
   void mergeLevels(AttendOp op, Value stack);
   void mergeSets(AttendOp op, Value firstHead);
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
+  void storeMerged(AttendNewOp op, llvm::function_ref<SoftmaxState(Value head, Value d)> merged);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
 
   //===-- LowerExchange.cpp ------------------------------------------------------------===//
@@ -424,6 +456,7 @@ private:
       orders;                         ///< of sums that wait: what the counts were, of thread 0
   llvm::DenseMap<Value, Value> items; ///< item → i32
   llvm::DenseMap<Value, std::pair<Value, Value>> shares; ///< share of an item → its groups, [first, second)
+  llvm::DenseMap<Value, Value> queryTables;              ///< starts of query tokens → planQueries' words
   llvm::DenseMap<Value, Work> works;                     ///< of work lists, in this role
   Ring ring;                                             ///< of this set of consumer warps
   llvm::SmallVector<Ring> rings;                         ///< of the producer, by set

@@ -72,6 +72,8 @@ struct Attend {
   std::optional<double> softcap;
   /// What is added to a score, to the base 2, of a head of the pass and the token that is the key; or null.
   std::function<Value(Value head, Value key)> bias;
+  /// Whether the token that is the key is attended, where that is not all up to the last; or null.
+  std::function<Value(Value key)> sees;
   MmaOperands qk, pv;
   Value lane, tokenLane;                   // tokenLane: first token of this warp's 16
   SmallVector<SmallVector<Values>> q = {}; // by n-tile: B registers per 16 dims
@@ -162,6 +164,9 @@ struct Attend {
     int64_t columns = heads - 8 * tile;
     Value token = b.add(tokenLane, b.div(lane, 4));
     Value exists[2] = {isAttended(token, tokens, skipped), isAttended(b.add(token, 8), tokens, skipped)};
+    if (sees)
+      for (int i = 0; i < 2; ++i)
+        exists[i] = b.andI(exists[i], sees(b.add(begin, b.add(token, 8 * i))));
     for (int i = 0; i < 4; ++i) {
       Value score = scoreOf(b, s[i], scale, softcap);
       if (bias) {
@@ -312,10 +317,13 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
            op.getScale().convertToDouble(),
            numberOf(op.getSoftcap()),
            biasOf(op.getBias(), load, tokens, firstHead, all),
+           nullptr,
            MmaOperands(b, kv.getElementType(), qType.getElementType()),
            MmaOperands(b, kv.getElementType(), kv.getElementType()),
            lane,
            b.mul(setWarp, kLane)};
+  if (tokens.bits && !load.getSlot()) // else what it masks is not in the cache yet
+    a.sees = [&](Value key) { return seesNew(tokens, key); };
   a.rows = copiesTokens(cast<CacheType>(load.getCache().getType()));
   Value there = firstHead ? b.sub(b.i32(all), firstHead) : Value(); // heads from it on
   for (int64_t t = 0; t < a.tiles; ++t)

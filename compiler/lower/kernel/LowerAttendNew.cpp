@@ -63,10 +63,7 @@ std::function<Value(Value, Value)> KernelLowering::biasOf(Region &region, LoadCa
                                                           int64_t heads) {
   if (region.empty())
     return nullptr;
-  CacheType cache = caches.find(load.getCache())->second.type;
-  Value base = b.mul(requestAndHead(load.getItem(), cache).second, heads);
-  // The newest token's position is the query's.
-  Value query = load.getSlot() ? tokens.length : b.add(tokens.length, -1);
+  Value base = b.mul(tokens.place.head, heads), query = tokens.query;
   return [=, this, &region](Value head, Value key) {
     // Columns without a head take the last one's.
     head = b.min(firstHead ? b.add(firstHead, head) : head, b.i32(heads - 1));
@@ -87,42 +84,24 @@ std::function<Value(Value, Value)> KernelLowering::biasOf(Region &region, LoadCa
   };
 }
 
-/// What streams the tokens over which a softmax state was taken; null if it is not made here.
-static LoadCacheOp loadOf(Value state) {
-  while (true) {
-    auto argument = dyn_cast<BlockArgument>(state); // what a finish has merged
-    auto finish = argument ? dyn_cast<FinishOp>(argument.getOwner()->getParentOp()) : FinishOp();
-    auto exchange = state.getDefiningOp<ExchangeOp>();
-    if (!finish && !exchange)
-      break;
-    state = finish ? finish.getTile() : exchange.getTile();
-  }
-  auto attend = state.getDefiningOp<AttendOp>();
-  return attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
-}
-
-/// The cache of a softmax state, likewise.
-static Value cacheOf(Value state) {
-  LoadCacheOp load = loadOf(state);
-  return load ? Value(load.getCache()) : Value();
-}
-
-Value KernelLowering::isIdle(Value slotMemory, Value request, Value cache) {
-  Value slot = scalar(slotMemory, request);
+Value KernelLowering::isIdle(Value slotMemory, Value row, Value cache) {
+  Value slot = scalar(slotMemory, row);
   Value idle = b.lt(slot, 0);
   return cache ? b.orI(idle, b.ge(slot, slotsOf(caches.find(cache)->second))) : idle;
 }
 
 LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
+  if (op.hasQueries())
+    return lowerAttendNewTokens(op);
+  LoadCacheOp load = op.getLoad();
   TileType type = op.getState().getType();
   int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
-  int64_t dim = op.getK().getType().getNumElements();
+  int64_t dim = cast<TileType>(op.getK().getType()).getNumElements();
   Value scratch = b.offset(shared, layout.scratch);
-  Value idle = isIdle(op.getSlot(), item(op.getItem()), cacheOf(op.getState()));
+  Value idle = isIdle(op.getSlot(), item(op.getItem()), load ? Value(load.getCache()) : Value());
   std::function<Value(Value, Value)> bias;
   Value newest;
   if (!op.getBias().empty()) {
-    LoadCacheOp load = loadOf(op.getState());
     Tokens tokens = tokensOf(load, /*report=*/false);
     newest = tokens.length;
     bias = biasOf(op.getBias(), load, tokens, Value(), heads);
@@ -144,14 +123,22 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
     return {};
   });
   sync();
-  Value from = bufferOf(op.getState()), to = bufferOf(op.getResult());
-  auto merged = [&](Value head, Value d) {
+  Value from = bufferOf(op.getState());
+  storeMerged(op, [&](Value head, Value d) {
     SoftmaxState old = loadState(b, from, head, d, vDim);
     Value score = b.load(b.getF32Type(), b.offset(scratch, b.mul(head, 4)));
     SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)),
                        b.select(idle, b.f32(0), loadElement(op.getV(), d))};
     return mergeSoftmax(b, old, token);
-  };
+  });
+  return success();
+}
+
+/// Stores merged(head, d), which is made of the state.
+void KernelLowering::storeMerged(AttendNewOp op, function_ref<SoftmaxState(Value, Value)> merged) {
+  TileType type = op.getState().getType();
+  int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
+  Value to = bufferOf(op.getResult());
   bool inPlace = layout.isInPlace(op);
   forEach(heads * vDim, [&](Value i) {
     Value head = b.div(i, vDim), d = b.rem(i, vDim);
@@ -170,7 +157,6 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
     });
     sync();
   }
-  return success();
 }
 
 LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {

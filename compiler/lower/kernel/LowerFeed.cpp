@@ -65,7 +65,8 @@ void KernelLowering::lowerProducer(ProducerOp op) {
     }
   });
   oneLane = !rows && (weights || !pages);
-  op.walk([&](WorkListOp list) { planWork(list, /*producer=*/true); }); // by all lanes
+  planQueries(/*producer=*/true); // by all lanes, as what follows
+  op.walk([&](WorkListOp list) { planWork(list, /*producer=*/true); });
   oneLane ? b.ifThen(b.eq(lane, 0), feed) : feed();
 }
 

@@ -11,41 +11,59 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-Value KernelLowering::lengthOf(const LengthSource &source, Value request, Value reporter) {
+Value KernelLowering::lengthOf(const LengthSource &source, Value row, Value reporter) {
   const CacheArgument &cache = caches.find(source.cache)->second;
-  Value length = scalar(source.length, request);
+  QueryPlace query = {row, {}, {}};
+  if (source.queries)
+    query = queryOf(row, source.queries);
+  Value length = scalar(source.length, query.request);
   Value bound = b.narrow(b.min(b.i64(source.bound), cache.capacity));
   if (reporter) {
     Value outside = b.orI(b.lt(length, 0), b.lt(bound, length));
+    if (query.count) // rows of nobody have no length
+      outside = b.andI(outside, b.ne(query.count, 0));
     b.ifThen(b.andI(outside, reporter), [&] { setStatus(1); });
   }
   length = b.min(b.max(length, b.i32(0)), bound);
-  return source.slot ? b.select(isIdle(source.slot, request, source.cache), b.i32(0), length) : length;
+  // The cache holds the new tokens: each sees those up to itself.
+  if (query.count && !source.slot && !source.masked)
+    length = b.max(b.add(b.sub(length, query.count), b.add(query.index, 1)), b.i32(0));
+  if (query.count)
+    length = b.select(b.ne(query.count, 0), length, b.i32(0));
+  return source.slot ? b.select(isIdle(source.slot, row, source.cache), b.i32(0), length) : length;
 }
 
 KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
   const CacheArgument &cache = caches.find(load.getCache())->second;
-  Value request = requestAndHead(load.getItem(), cache.type).first, length;
   auto loop = load->getParentOfType<ForItemsOp>();
+  Tokens t;
+  t.place = placeOf(load.getItem(), cache.type, load.getQueries());
   if (load.isShare())
-    length = workLength(works.find(loop.getWork())->second, request);
+    t.length = workLength(works.find(loop.getWork())->second, t.place.row);
   else
-    length = lengthOf({load.getCache(), load.getLength(), load.getSlot(), load.getBound()}, request,
-                      report ? b.eq(tid, 0) : Value());
-  Value segments = b.shr(b.add(length, kSegment - 1), 6), firstToken, firstSegment;
+    t.length = lengthOf({load.getCache(), load.getLength(), load.getSlot(), load.getBound(),
+                         load.getQueries(), bool(load.getMask())},
+                        t.place.row, report ? b.eq(tid, 0) : Value());
+  placeQuery(load, t);
+  t.segments = b.shr(b.add(t.length, kSegment - 1), 6);
   if (int64_t window = load.getWindow()) {
-    firstToken = firstOfWindow(length, cachedInWindow(window, bool(load.getSlot())));
-    firstSegment = b.shr(firstToken, 6);
-    segments = b.sub(segments, firstSegment);
+    // The token that attends is one of them, and where it is appended the cache does not have it.
+    Value first =
+        b.sub(b.add(t.query, 1), b.i32(std::min<int64_t>(window, std::numeric_limits<int32_t>::max())));
+    t.firstToken = b.min(b.max(first, b.i32(0)), t.length);
+    t.firstSegment = b.shr(t.firstToken, 6);
+    t.segments = b.sub(t.segments, t.firstSegment);
   }
-  Value perGroup = b.shr(b.add(segments, kGroups - 1), 4);
+  t.segmentsPerGroup = b.shr(b.add(t.segments, kGroups - 1), 4);
+  t.chunkGroups = kGroups / load.numChunks();
   if (load.isShare()) {
     auto [from, to] = shares.find(load.getChunk())->second;
-    return {length, perGroup, segments, from, kGroups, b.sub(to, from), firstToken, firstSegment};
+    t.firstGroup = from;
+    t.shareGroups = b.sub(to, from);
+  } else {
+    t.firstGroup = b.mul(item(load.getChunk()), t.chunkGroups);
   }
-  int64_t chunkGroups = kGroups / load.numChunks();
-  return {length,      perGroup, segments,   b.mul(item(load.getChunk()), chunkGroups),
-          chunkGroups, Value(),  firstToken, firstSegment};
+  return t;
 }
 
 Value KernelLowering::groupsOfSet(const Tokens &t, LoadCacheOp load) {
@@ -83,7 +101,7 @@ KernelLowering::Values KernelLowering::pagesOfSegment(LoadCacheOp load, int64_t 
                                                       const Tokens &t) {
   const CacheArgument &cache = caches.find(load.getCache())->second;
   int64_t page = cache.type.getPage();
-  Value request = requestAndHead(load.getItem(), cache.type).first;
+  Value request = t.place.request;
   Value first = b.div(token, page), last = b.div(b.add(t.length, -1), page);
   if (!oneLane && page < kSegment)
     return {pageAt(load, request, b.min(b.add(first, b.div(lane, boxes)), last))};
@@ -98,9 +116,8 @@ void KernelLowering::feedSegment(LoadCacheOp load, const CacheSide &side, Value 
                                  ValueRange pages, Ring r) {
   CacheType type = caches.find(load.getCache())->second.type;
   int64_t boxes = headBoxes(side.dim), page = type.getPage();
-  auto [request, head] = requestAndHead(load.getItem(), type);
-  auto copy = [&, head = head](Value dst, Value column, Value row, Value block) {
-    Values at = {column, row, head};
+  auto copy = [&](Value dst, Value column, Value row, Value block) {
+    Values at = {column, row, t.place.head};
     if (type.hasBlocks())
       at.push_back(block);
     Value from = map(load.getCache(), side.field, cacheBox(type, side.dim));
@@ -108,7 +125,8 @@ void KernelLowering::feedSegment(LoadCacheOp load, const CacheSide &side, Value 
   };
   if (!page || page >= kSegment) {
     acquireSlot(r, b.i32(boxes * kSegment * 128));
-    Value slot = slotAddress(r), row = page ? b.rem(token, page) : token, block = page ? pages[0] : request;
+    Value slot = slotAddress(r), row = page ? b.rem(token, page) : token,
+          block = page ? pages[0] : t.place.request;
     forCopies(b.i32(boxes),
               [&](Value i) { copy(b.offset(slot, b.mul(i, kSegment * 128)), b.mul(i, 64), row, block); });
     return;
@@ -135,17 +153,16 @@ void KernelLowering::feedTokens(LoadCacheOp load, const CacheSide &side, Value t
                                 Ring r) {
   CacheType type = caches.find(load.getCache())->second.type;
   int64_t page = type.getPage(), bytes = headBoxes(side.dim) * 128;
-  auto [request, head] = requestAndHead(load.getItem(), type);
   Value have = b.min(b.i32(kSegment), b.sub(t.length, token));
   acquireSlot(r, b.mul(have, bytes));
   Value slot = slotAddress(r), barrier = fullBarrier(r),
         from = map(load.getCache(), side.field, cacheBox(type, side.dim));
-  forCopies(have, [&, request = request, head = head](Value i) {
+  forCopies(have, [&](Value i) {
     Value at = b.add(token, i);
-    Value block = pageAt(load, request, b.div(at, page));
+    Value block = pageAt(load, t.place.request, b.div(at, page));
     Value dst = b.offset(slot, b.mul(i, bytes));
-    b.create<simt::TensorLoadOp>(dst, from, ValueRange{b.i32(0), b.rem(at, page), head, block}, barrier,
-                                 side.once);
+    b.create<simt::TensorLoadOp>(dst, from, ValueRange{b.i32(0), b.rem(at, page), t.place.head, block},
+                                 barrier, side.once);
   });
 }
 

@@ -163,20 +163,22 @@ Value KernelLowering::slotsOf(const CacheArgument &cache) {
 LogicalResult KernelLowering::lowerAppend(AppendOp op) {
   auto type = cast<CacheType>(op.getCache().getType());
   const CacheArgument &cache = caches.find(op.getCache())->second;
-  auto [request, head] = requestAndHead(op.getItem(), type);
-  Value slot = scalar(op.getSlot(), request), slots = slotsOf(cache);
+  ItemPlace place = placeOf(op.getItem(), type, op.getQueries());
+  Value slot = scalar(op.getSlot(), place.row), slots = slotsOf(cache);
   Value acts = b.i1(true);
   if (func.clusterSize() > 1)
     acts = b.eq(rank, 0);
+  if (place.count) // rows of nobody
+    acts = b.andI(acts, b.ne(place.count, 0));
   Value fits = b.lt(slot, slots);
   Value wrong = b.orI(b.ge(slot, slots), b.lt(slot, -1));
   b.ifThen(b.andI(acts, b.andI(b.eq(tid, 0), wrong)), [&] { setStatus(2); });
   acts = b.andI(acts, b.andI(b.ge(slot, 0), fits));
-  Value token = slot, block = b.wide(request);
+  Value token = slot, block = b.wide(place.request);
   if (type.getPage())
     block = b.div(slot, type.getPage()), token = b.rem(slot, type.getPage());
-  auto rowOf = [&, head = head](Value strideHead, Value strideToken, Value strideBlock) {
-    Value row = b.add(b.mul(b.wide(head), strideHead), b.mul(token, strideToken));
+  auto rowOf = [&](Value strideHead, Value strideToken, Value strideBlock) {
+    Value row = b.add(b.mul(b.wide(place.head), strideHead), b.mul(token, strideToken));
     return type.hasBlocks() ? b.add(row, b.mul(block, strideBlock)) : row;
   };
   auto store = [&](Value tile, Value base, int64_t dim, Value row) {

@@ -17,10 +17,15 @@ static Value divideBy(SimtBuilder &b, Value x, Value y) {
   return b.createOrFold<arith::DivUIOp>(b.loc, x, y);
 }
 
+/// Requests, or query tokens.
+static int64_t workRows(WorkListOp op) {
+  return op.getQueries() ? int64_t(op.getRows()) : cast<CacheType>(op.getCache().getType()).getRequests();
+}
+
 /// By how many bits segments are shifted to be costs: all of them must add up to less than 2^30.
 static int64_t costShift(WorkListOp op) {
   auto cache = cast<CacheType>(op.getCache().getType());
-  double most = double(cache.getHeads()) * cache.getRequests() * (op.getBound() / double(kSegment) + 2);
+  double most = double(cache.getHeads()) * workRows(op) * (op.getBound() / double(kSegment) + 2);
   int64_t shift = 0;
   while (most / double(int64_t(1) << shift) >= double(1 << 30))
     ++shift;
@@ -39,7 +44,7 @@ Value KernelLowering::costOfHead(const Work &w, Value length) {
 /// The lanes of a warp have a request each, or two: lengths, and sums of costs by a scan.
 void KernelLowering::sumWork(WorkListOp op, const Work &w, bool report) {
   auto cache = cast<CacheType>(op.getCache().getType());
-  int64_t requests = cache.getRequests();
+  int64_t requests = w.rows;
   Value before = b.i32(0);
   auto laneOf = [&](Value value, Value from) {
     return b.create<simt::ShuffleOp>(b.getI32Type(), simt::ShuffleMode::Idx, value, from).getResult();
@@ -47,8 +52,9 @@ void KernelLowering::sumWork(WorkListOp op, const Work &w, bool report) {
   for (int64_t first = 0; first < requests; first += 32) {
     Value request = b.add(lane, first), exists = b.lt(request, requests);
     Value safe = b.min(request, b.i32(requests - 1));
-    Value length = lengthOf({op.getCache(), op.getLength(), op.getSlot(), op.getBound()}, safe,
-                            report ? exists : Value());
+    Value length = lengthOf(
+        {op.getCache(), op.getLength(), op.getSlot(), op.getBound(), op.getQueries(), op.getMasked()}, safe,
+        report ? exists : Value());
     Value cost = b.select(exists, b.mul(costOfHead(w, length), cache.getHeads()), b.i32(0)), sum = cost;
     for (int64_t d = 1; d < 32; d *= 2) {
       Value other = laneOf(sum, b.andI(b.add(lane, -d), 31));
@@ -74,7 +80,7 @@ Value KernelLowering::workBefore(const Work &w, Value request) {
 
 /// The head among whose units cost `x` lies.
 Value KernelLowering::headAtCost(const Work &w, Value x) {
-  int64_t requests = w.cache.getRequests();
+  int64_t requests = w.rows;
   Value request = b.i32(0);
   for (int64_t step = llvm::PowerOf2Ceil(requests) / 2; step; step /= 2) {
     Value next = b.add(request, step), safe = b.min(next, b.i32(requests - 1));
@@ -108,7 +114,7 @@ std::pair<Value, Value> KernelLowering::shareOfHead(const Work &w, Value i) {
 
 /// The heads between this cluster's costs, and of the first one, whether any of its groups is left.
 void KernelLowering::findWork(Work &w) {
-  Value total = b.wide(workBefore(w, b.i32(w.cache.getRequests())));
+  Value total = b.wide(workBefore(w, b.i32(w.rows)));
   Value clusters = b.wide(b.create<simt::NumClustersOp>(b.getI32Type()));
   Value cluster = b.create<simt::ClusterIdOp>(b.getI32Type());
   auto part = [&](Value i) { return b.narrow(divideBy(b, b.mul(b.wide(i), total), clusters)); };
@@ -124,6 +130,7 @@ void KernelLowering::planWork(WorkListOp op, bool producer) {
   auto cache = cast<CacheType>(op.getCache().getType());
   Work &w = works[op.getResult()];
   w.cache = cache;
+  w.rows = workRows(op);
   w.shift = costShift(op);
   if (op.getWindow())
     w.window = cachedInWindow(op.getWindow(), bool(op.getSlot()));

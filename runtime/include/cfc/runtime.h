@@ -175,6 +175,7 @@ typedef struct cfc_launch_args {
 #define CFC_DEVICE_SLOT_OUT_OF_BOUND 2u
 #define CFC_DEVICE_POSITION_OUT_OF_BOUND 4u
 #define CFC_DEVICE_PAGE_OUT_OF_BOUND 8u
+#define CFC_DEVICE_QUERY_OUT_OF_BOUND 16u
 
 typedef struct cfc_device_status {
   size_t size;

@@ -1,7 +1,9 @@
-"""Writes an int32 tensor of one element: scalar.py VALUE FILE.npy"""
+"""Writes a tensor of integers of one dimension: scalar.py VALUE[,VALUE…] FILE.npy [i4|i8]"""
 import struct
 import sys
 
-header = str({"descr": "<i4", "fortran_order": False, "shape": (1,)}).ljust(117).encode() + b"\n"
+values = [int(value) for value in sys.argv[1].split(",")]
+kind = sys.argv[3] if len(sys.argv) > 3 else "i4"
+header = str({"descr": "<" + kind, "fortran_order": False, "shape": (len(values),)}).ljust(117).encode() + b"\n"
 with open(sys.argv[2], "wb") as file:
-    file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack("<i", int(sys.argv[1])))
+    file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(values)}{'iq'[kind == 'i8']}", *values))
