@@ -61,6 +61,11 @@ static Type withRows(Type type, int64_t rows) {
 
 /// Gives every value with a row for each request `batch` rows.
 static LogicalResult setBatch(attn::GraphOp graph, int64_t batch) {
+  for (auto attention : graph.getBody().getOps<attn::AttentionOp>())
+    if (attention.getQueries())
+      return attention.emitError(
+          "has several query tokens a request; --batch is for graphs with one token, a row "
+          "of each, for every request");
   BlockArgument first;
   for (BlockArgument argument : graph.getBody().getArguments()) {
     if (!isByRequest(argument))
