@@ -81,6 +81,11 @@ private:
   std::vector<cfc::CompiledGraph> kept;
 };
 
+Compiled &compiledOnce() {
+  static Compiled once;
+  return once;
+}
+
 /// Memory of the engine: buffers for the largest batch, and what each graph is bound to.
 class Engine {
 public:
@@ -117,26 +122,44 @@ public:
 
   template <class T> T *data(const std::string &name) { return static_cast<T *>(buffers.at(name).data); }
 
-  /// Launches the smallest graph for these requests; one of -1 is idle. Their rows of the result.
-  std::vector<std::vector<uint16_t>> step(const std::vector<int> &requests, std::string &graph) {
+  /// The smallest graph for so many requests.
+  std::string graphFor(size_t requests) {
     cfc_limits limits{};
     limits.size = sizeof limits;
-    limits.max_batch = uint32_t(requests.size());
+    limits.max_batch = uint32_t(requests);
     const char *name = nullptr;
     check(cfc_graph_for(bundle, &limits, &name));
-    graph = name;
+    return name;
+  }
+
+  /// Writes what a launch for these requests reads; one of -1 is idle.
+  void prepare(const std::vector<int> &requests) {
     for (int64_t row = 0; row < kMost; ++row)
       place(row, row < int64_t(requests.size()) ? requests[size_t(row)] : -1);
-    check(cfc_launch(bindings.at(graph), &args, nullptr));
+  }
+
+  void launch(const std::string &graph) { check(cfc_launch(bindings.at(graph), &args, nullptr)); }
+
+  /// The first rows of the result, once all launches are done.
+  std::vector<std::vector<uint16_t>> results(size_t count) {
     fake->flush();
     std::vector<std::vector<uint16_t>> rows;
-    for (size_t row = 0; row < requests.size(); ++row) {
+    for (size_t row = 0; row < count; ++row) {
       const uint16_t *begin = data<uint16_t>("result0") + row * kHidden;
       rows.emplace_back(begin, begin + kHidden);
     }
     return rows;
   }
 
+  /// Serves these requests by the smallest graph, whose name is left in `graph`.
+  std::vector<std::vector<uint16_t>> step(const std::vector<int> &requests, std::string &graph) {
+    graph = graphFor(requests.size());
+    prepare(requests);
+    launch(graph);
+    return results(requests.size());
+  }
+
+  std::vector<int64_t> lengths = {3, 20, 37}; ///< of the requests; each has pages of its own
   FakeDriver fake;
 
 private:
@@ -145,18 +168,15 @@ private:
     uint64_t bytes = 0;
   };
 
-  static int64_t lengthOf(int request) {
-    return 17 * request + 3;
-  } // of up to 3 requests: in pages of their own
-
   /// Request `request` gets row `row` of the batch.
   void place(int64_t row, int request) {
-    int64_t length = request < 0 ? 11 : lengthOf(request);
+    int64_t length = request < 0 ? 11 : lengths[size_t(request)];
     for (int64_t c = 0; c < kHidden; ++c)
       data<uint16_t>("x")[row * kHidden + c] =
           request < 0 ? 0x7e00 : cfc::toHalf(float((request + 2) * (c % 7) - 5) * 0.1f);
     for (int64_t c = 0; c < kColumns; ++c)
-      data<int32_t>("pages")[row * kColumns + c] = request < 0 ? INT32_MAX : int32_t(pageOf(request, c));
+      data<int32_t>("pages")[row * kColumns + c] =
+          request < 0 || c > length / kPage ? INT32_MAX : int32_t(pageOf(request, c));
     data<int32_t>("len")[row] = int32_t(length);
     data<int64_t>("slot")[row] = request < 0 ? -1 : pageOf(request, length / kPage) * kPage + length % kPage;
   }
@@ -245,7 +265,7 @@ private:
     CHECK(report.ok);
   }
 
-  Compiled compiled;
+  Compiled &compiled = compiledOnce();
   cfc::emu::Memory emulated;
   cfc_bundle *bundle = nullptr;
   cfc_launch_args args{};
@@ -279,4 +299,33 @@ TEST_CASE("an engine serves each step by the smallest graph, with one packing, o
   same({1}, "block_b1");
   same({-1, 0, -1, 2}, "block_b4");
   same({0, 1}, "block_b2");
+}
+
+TEST_CASE("a captured launch of a batch follows its requests into new pages") {
+  Engine engine;
+  engine.lengths = {10, 14, 27};
+  engine.prepare({-1, -1, -1, -1});
+  engine.fake->capturing = true;
+  engine.launch("block_b4");
+  engine.fake->capturing = false;
+  for (int step = 0; step < 12; ++step) {
+    INFO("step " << step);
+    bool idle = step / 4 % 3 == 2;
+    std::vector<int> requests = {2, 0, -1, idle ? -1 : 1};
+    engine.prepare(requests);
+    engine.fake->replay();
+    std::vector<std::vector<uint16_t>> replayed = engine.results(kMost);
+    // A step that is done again appends the same rows.
+    for (size_t row = 0; row < requests.size(); ++row) {
+      std::string graph;
+      if (requests[row] >= 0)
+        CHECK(engine.step({requests[row]}, graph)[0] == replayed[row]);
+    }
+    for (int request : requests)
+      if (request >= 0)
+        ++engine.lengths[size_t(request)];
+  }
+  CHECK(engine.lengths[0] == 22);
+  CHECK(engine.lengths[1] == 22);
+  CHECK(engine.lengths[2] == 39);
 }
