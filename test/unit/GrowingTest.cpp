@@ -36,13 +36,14 @@ struct Batch {
   std::vector<int64_t> lengths, owned; ///< by request: tokens, and pages
   std::vector<int64_t> free;           ///< pages that nobody has, in random order
 
-  Batch(const Graph &graph, const std::vector<int64_t> &lengths) : lengths(lengths), owned(lengths.size()) {
+  Batch(const Graph &graph, const std::vector<int64_t> &lengths, uint64_t seed)
+      : lengths(lengths), owned(lengths.size()) {
     for (const InputSpec &spec : graph.specs())
-      addRandom(inputs, spec, {7, 0, kColumns * kPage});
+      addRandom(inputs, spec, {seed, 0, kColumns * kPage});
     int64_t pages = inputs.at("cache.k").shape.at(0);
     for (int64_t page = 0; page < pages; ++page)
       free.push_back(page);
-    std::mt19937_64 random(3);
+    std::mt19937_64 random(seed);
     for (size_t i = free.size(); i > 1; --i)
       std::swap(free[i - 1], free[random() % i]);
     fill(inputs.at("pages"), INT32_MAX); // what nobody may read leads out of the pool
@@ -119,7 +120,7 @@ TEST_CASE("a batch grows, and gets pages, under one binding") {
   for (const char *plan : {"auto", "random:6"}) {
     GraphRun run(graph, plan);
     INFO(run.planText());
-    Batch batch(graph, {0, 60, 250, 511});
+    Batch batch(graph, {0, 60, 250, 511}, 7);
     std::vector<int64_t> first = batch.lengths, pages = batch.owned;
     for (int64_t step = 0; step < 40; ++step) {
       INFO("step " << step << ", lengths " << fmt::format("{}", fmt::join(batch.lengths, " ")));

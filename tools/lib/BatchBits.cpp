@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/BatchBits.h"
+#include "dialects/attn/Attn.h"
 #include "runtime/src/Bundle.h"
 #include "tools/lib/Batches.h"
 #include "tools/lib/Commands.h"
@@ -106,6 +107,12 @@ void BatchBits::load(const std::string &name) {
   std::unique_ptr<Source> first = read();
   if (!first->graph())
     badInput(path, "holds kernels: --batches is for graphs");
+  for (auto attention : first->graph().getBody().getOps<attn::AttentionOp>())
+    if (attention.getQueries())
+      badInput(
+          path,
+          "has several query tokens a request: --batches is for graphs with one token, a row of each, for "
+          "every request");
   std::vector<std::string> hashes = {options.build.variant};
   if (first->bundle && options.build.variant.empty()) {
     hashes.clear();
