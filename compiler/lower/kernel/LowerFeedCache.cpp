@@ -170,13 +170,14 @@ void KernelLowering::feedCache(LoadCacheOp load, int64_t heads) {
   CacheType cache = caches.find(load.getCache())->second.type;
   KvStreamType type = load.getResult().getType();
   Tokens tokens = tokensOf(load, /*report=*/false);
-  // What a further pass reads again should stay in the L2.
+  // What a further pass, or another token of the request, reads again should stay in the L2.
   int64_t passes = attendColumns(func, type, heads).passes;
+  bool once = passes == 1 && !load.getQueries();
   auto copy = [&](Value token, Ring r) {
     Values pages;
     int64_t boxes = 0; // for which `pages` are
-    for (const CacheSide &side : {CacheSide{"k_pointer", type.getDim(), passes == 1},
-                                  CacheSide{"v_pointer", type.getVDim(), passes == 1}}) {
+    for (const CacheSide &side :
+         {CacheSide{"k_pointer", type.getDim(), once}, CacheSide{"v_pointer", type.getVDim(), once}}) {
       if (copiesTokens(cache)) {
         feedTokens(load, side, token, tokens, r);
       } else {
