@@ -419,9 +419,23 @@ void KernelSearch::addCandidates(KernelPlan kernel, Random *random, Refusal &ref
 //===-- The search ------------------------------------------------------------===//
 
 std::string KernelSearch::needs(int64_t bytes, int64_t ctasPerSm) const {
-  return llvm::formatv(
+  int64_t limit = machine->sharedLimit(ctasPerSm);
+  std::string text = llvm::formatv(
       "kernel {0} needs {1} bytes of shared memory a CTA; {2} are the limit with ctas_per_sm = {3}", index(),
-      bytes, machine->sharedLimit(ctasPerSm), ctasPerSm);
+      bytes, limit, ctasPerSm);
+  // What no plan makes smaller.
+  for (const Member &member : members)
+    for (Operation *op : member.shape().getOps())
+      if (auto attention = dyn_cast<AttentionOp>(op)) {
+        int64_t vDim = attention.getCache().getType().getVDim();
+        int64_t states = 4 * (vDim + 2) * attention.getGroup();
+        if (states > limit / 4)
+          text += llvm::formatv(
+              "; {0} hold the softmax of the {1} query heads of {2} that share a KV head: fewer "
+              "or narrower ones fit",
+              states, attention.getGroup(), vDim);
+      }
+  return text;
 }
 
 bool KernelSearch::fits(const Candidate &candidate, int64_t extra, Refusal &refusal) const {

@@ -336,6 +336,18 @@ attn.graph @layer_norm(%x: tensor<1x64xf16>, %gain: tensor<32xf16>) -> tensor<1x
   attn.return %y
 }
 // -----
+attn.graph @norm_groups(%x: tensor<1x64xf16>, %gain: tensor<24xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%gain has 24 elements; a row of %x has 64, which is no multiple of it}}
+  %y = attn.rms_norm %x, %gain {eps = 1.0e-5}
+  attn.return %y
+}
+// -----
+attn.graph @layer_norm_bias(%x: tensor<1x64xf16>, %gain: tensor<64xf16>, %bias: tensor<48xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{%bias has 48 elements; a row of %x has 64}}
+  %y = attn.layer_norm %x, %gain, %bias {eps = 1.0e-5}
+  attn.return %y
+}
+// -----
 attn.graph @rope(%x: tensor<1x64xf16>, %pos: tensor<1xi32>, %t: tensor<8x32xf32>) -> tensor<1x64xf16> {
   // expected-error @+1 {{has heads of 16 elements; %t rotates 32, so head_dim must be at least that}}
   %y = attn.rope %x, %t at %pos {style = half_split, head_dim = 16}

@@ -47,42 +47,55 @@ class Batch:
         self.index = torch.arange(self.requests, device=device)
         self.slots = torch.tensor(self.lengths, device=device)
         tokens = torch.arange(self.capacity, device=device)
-        # By the number of appended tokens: [request, 1, 1, token], whether attention sees it.
-        self.masks = [(tokens < (self.slots + n)[:, None])[:, None, None] for n in (0, 1)]
+        # By the number of appended tokens and the window: [request, 1, 1, token], whether attention sees it.
+        windows = {0} | {op.get("window", 0) for op in description["operations"]}
+        ends = [(self.slots + n)[:, None] for n in (0, 1)]
+        self.masks = {(n, window): ((tokens < end) & (tokens >= end - (window or self.capacity)))[:, None, None]
+                      for n, end in enumerate(ends) for window in windows}
         self.made_sequences = {}
 
     def seen(self, appended):
         """Tokens of each request that attention sees."""
         return [length + appended for length in self.lengths]
 
-    def sequences(self, heads, appended):
+    def sequences(self, heads, appended, window):
         """Of a cache seen as one array of rows, with so many sequences a request: (their numbers, first rows and
         lengths). Made once, before anything is compiled."""
-        if (heads, appended) not in self.made_sequences:
+        key = heads, appended, window
+        if key not in self.made_sequences:
             number = torch.arange(self.requests * heads + 1, dtype=torch.int32, device=self.slots.device)
             used = (self.slots + appended).int().repeat_interleave(heads)
-            self.made_sequences[heads, appended] = number, number * self.capacity, used
-        return self.made_sequences[heads, appended]
+            first = number * self.capacity
+            if window:
+                first[:-1] += (used - window).clamp(min=0)
+                used = used.clamp(max=window)
+            self.made_sequences[key] = number, first, used
+        return self.made_sequences[key]
 
 
 # Ways to attend: functions of (batch, q [request, query head, 1, dim], K and V [request, head, token, dim], the scale,
-# appended tokens).
+# appended tokens, and the window: the last tokens that are seen, or 0).
 
 
-def one_call(batch, q, keys, values, scale, appended):
-    tokens = batch.longest + appended
+def last(tokens, window):
+    """The rows of `tokens` that a window leaves."""
+    return slice(max(0, tokens - window) if window else 0, tokens)
+
+
+def one_call(batch, q, keys, values, scale, appended, window):
+    rows = last(batch.longest + appended, window)
     grouped = {"enable_gqa": True} if q.shape[1] != keys.shape[1] else {}
-    return sdpa(q, keys[:, :, :tokens], values[:, :, :tokens], scale=scale, **grouped)
+    return sdpa(q, keys[:, :, rows], values[:, :, rows], scale=scale, **grouped)
 
 
-def heads_as_rows(batch, q, keys, values, scale, appended):
+def heads_as_rows(batch, q, keys, values, scale, appended, window):
     """Query heads that share a KV head are the rows of one matrix."""
-    tokens = batch.longest + appended
+    seen = last(batch.longest + appended, window)
     rows = q.reshape(q.shape[0], keys.shape[1], -1, q.shape[3])
-    return sdpa(rows, keys[:, :, :tokens], values[:, :, :tokens], scale=scale).reshape(*q.shape[:3], -1)
+    return sdpa(rows, keys[:, :, seen], values[:, :, seen], scale=scale).reshape(*q.shape[:3], -1)
 
 
-def each_request(batch, q, keys, values, scale, appended):
+def each_request(batch, q, keys, values, scale, appended, window):
     grouped = {"enable_gqa": True} if q.shape[1] != keys.shape[1] else {}
     parts = []
     for r, tokens in enumerate(batch.seen(appended)):
@@ -90,18 +103,19 @@ def each_request(batch, q, keys, values, scale, appended):
         if tokens == 0:
             parts.append(torch.zeros_like(part[..., :1]).expand(*part.shape[:3], values.shape[3]))
             continue
-        rows = keys[r : r + 1, :, :tokens], values[r : r + 1, :, :tokens]
+        seen = last(tokens, window)
+        rows = keys[r : r + 1, :, seen], values[r : r + 1, :, seen]
         parts.append(sdpa(part, *rows, scale=scale, **grouped))
     return torch.cat(parts)
 
 
-def padded(batch, q, keys, values, scale, appended):
+def padded(batch, q, keys, values, scale, appended, window):
     rows = q.reshape(q.shape[0], keys.shape[1], -1, q.shape[3])
-    o = sdpa(rows, keys, values, attn_mask=batch.masks[appended], scale=scale)
+    o = sdpa(rows, keys, values, attn_mask=batch.masks[appended, window], scale=scale)
     return o.reshape(*q.shape[:3], -1)
 
 
-def flash_sequences(batch, q, keys, values, scale, appended):
+def flash_sequences(batch, q, keys, values, scale, appended, window):
     """Rows of a cache are one array; each request, or head of one, is a sequence in it."""
     heads, dim = keys.shape[1], keys.shape[3]
     if batch.token_major:
@@ -110,7 +124,7 @@ def flash_sequences(batch, q, keys, values, scale, appended):
     else:
         sequences = heads
         rows = [part.reshape(-1, 1, part.shape[3]) for part in (keys, values)]
-    number, first, used = batch.sequences(sequences, appended)
+    number, first, used = batch.sequences(sequences, appended, window)
     queries = q.reshape(batch.requests * sequences, -1, dim)
     o = torch.ops.aten._flash_attention_forward(
         queries, *rows, number, first, 1, batch.capacity, 0.0, False, False, scale=scale, seqused_k=used
@@ -148,6 +162,10 @@ class Block:
         factor = gain + operation["offset"] if operation["offset"] else gain
         return [((wide * scale).to(x.dtype) * factor).reshape(x.shape)]
 
+    def layer_norm(self, operation, x, gain=None, bias=None):
+        factors = [None if factor is None else factor.float() for factor in (gain, bias)]
+        return [torch.nn.functional.layer_norm(x.float(), x.shape[-1:], *factors, eps=operation["eps"]).to(x.dtype)]
+
     def linear(self, operation, x, weight, bias=None):
         product = torch.nn.functional.linear(x, weight, bias)
         return product.split(operation["rows"], dim=1)
@@ -184,17 +202,18 @@ class Block:
     def attention(self, operation, q, cache):
         keys, values = cache
         heads = q.to(keys.dtype).view(self.batch.requests, -1, 1, keys.shape[3])
-        o = self.attend(self.batch, heads, keys, values, operation["scale"], operation["appended"])
+        options = (operation[key] for key in ("scale", "appended", "window"))
+        o = self.attend(self.batch, heads, keys, values, *options)
         o = o.reshape(self.batch.requests, -1)
         if len(operation["results"]) == 1:
             return [o]
         group, wide = heads.shape[1] // keys.shape[1], keys.repeat_interleave(heads.shape[1] // keys.shape[1], 1)
         scores = heads.float() @ wide.float().transpose(2, 3) * operation["scale"]
-        seen = self.batch.masks[operation["appended"]]
+        seen = self.batch.masks[operation["appended"], 0]
         return [o, scores.masked_fill(~seen, -torch.inf).logsumexp(-1).view(-1, group * keys.shape[1])]
 
     def add(self, operation, lhs, rhs):
-        return [lhs + rhs]
+        return [lhs + rhs if operation["scale"] == 1 else lhs + operation["scale"] * rhs]
 
 
 def make_cache(spec, batch, device):
@@ -266,6 +285,7 @@ class Pages:
             q_data_type=dtype,
             kv_data_type=dtype,
             sm_scale=operation["scale"],
+            window_left=operation["window"] - 1,  # tokens before the newest; -1: all
         )
 
     def make_cache(self, spec, batch, device):
@@ -406,7 +426,7 @@ def attend_time(attend, description, batch, layers):
             for name in caches:
                 keys, values = layer[name]
                 q = torch.ones(batch.requests, heads, 1, keys.shape[3], dtype=keys.dtype, device=device)
-                attend(batch, q, keys, values, operations[0]["scale"], operations[0]["appended"])
+                attend(batch, q, keys, values, *(operations[0][key] for key in ("scale", "appended", "window")))
 
     stream = torch.cuda.Stream()
     with torch.no_grad():

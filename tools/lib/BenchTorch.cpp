@@ -30,19 +30,19 @@ public:
       names[argument] = graph.getArgName(argument.getArgNumber()).str();
   }
 
-  /// False for an operation that the script does not know.
-  bool write(ordered_json &description) {
+  /// Gives what the script does not know, or "". It must never time less work than there is.
+  std::string write(ordered_json &description) {
     description["operations"] = ordered_json::array();
-    for (mlir::Operation &op : graph.getBody().front().without_terminator())
-      if (!isa<attn::RopeTableOp>(op)) {
-        ordered_json entry = operation(&op);
-        if (entry.is_null())
-          return false;
-        description["operations"].push_back(std::move(entry));
-      }
+    for (mlir::Operation &op : graph.getBody().front().without_terminator()) {
+      if (isa<attn::RopeTableOp>(op))
+        continue;
+      if (std::string what = unknown(&op); !what.empty())
+        return what;
+      description["operations"].push_back(operation(&op));
+    }
     for (mlir::Value value : graph.getReturn().getValues())
       description["results"].push_back(nameOf(value));
-    return true;
+    return "";
   }
 
 private:
@@ -61,35 +61,62 @@ private:
     return element.isF16() ? "f16" : element.isBF16() ? "bf16" : "f32";
   }
 
+  /// Which option of an operation the script has no way for, or "".
+  static std::string unknown(mlir::Operation *op) {
+    if (auto attention = mlir::dyn_cast<attn::AttentionOp>(op)) {
+      if (attention.getSoftcap())
+        return "softcaps";
+      if (attention.getSinks())
+        return "sinks";
+      if (attention.hasBias())
+        return "biases of scores";
+      if (attention.getKScale() || attention.getVScale())
+        return "scales of caches";
+      if (attention.getQueries())
+        return "several query tokens of a request";
+      if (attention.getWindow() && attention.getLse())
+        return "windows together with an lse";
+      return "";
+    }
+    if (auto append = mlir::dyn_cast<attn::KvAppendOp>(op))
+      return append.getKScale() || append.getVScale() ? "scales of caches" : "";
+    bool known = mlir::isa<attn::RmsNormOp, attn::LayerNormOp, attn::LinearOp, attn::RopeOp, attn::AddOp>(op);
+    return known ? "" : op->getName().getStringRef().str();
+  }
+
   ordered_json operation(mlir::Operation *op) {
     ordered_json entry;
     entry["name"] = op->getName().stripDialect().str();
-    bool known = llvm::TypeSwitch<mlir::Operation *, bool>(op)
-                     .Case([&](attn::RmsNormOp norm) {
-                       entry["eps"] = norm.getEps().convertToDouble();
-                       entry["offset"] = norm.getOffsetValue();
-                       return operands(entry, {norm.getX(), norm.getGain()});
-                     })
-                     .Case([&](attn::LinearOp linear) { return this->linear(entry, linear); })
-                     .Case([&](attn::RopeOp rope) { return this->rope(entry, rope); })
-                     .Case([&](attn::KvAppendOp append) {
-                       return !append.getKScale() && !append.getVScale() &&
-                              operands(entry, {append.getCache(), append.getK(), append.getV()});
-                     })
-                     .Case([&](attn::AttentionOp attention) {
-                       if (attention.getWindow() || attention.getSoftcap() || attention.getSinks() ||
-                           attention.getKScale() || attention.getVScale() || attention.hasBias() ||
-                           attention.getQueries())
-                         return false;
-                       entry["scale"] = attention.getScale().convertToDouble();
-                       entry["appended"] = attention.getAppend() ? 1 : 0;
-                       entry["heads"] = attention.getQueryHeads();
-                       return operands(entry, {attention.getQ(), attention.getCache()});
-                     })
-                     .Case([&](attn::AddOp add) { return operands(entry, {add.getLhs(), add.getRhs()}); })
-                     .Default([](mlir::Operation *) { return false; });
-    if (!known)
-      return nullptr;
+    llvm::TypeSwitch<mlir::Operation *>(op)
+        .Case([&](attn::RmsNormOp norm) {
+          entry["eps"] = norm.getEps().convertToDouble();
+          entry["offset"] = norm.getOffsetValue();
+          operands(entry, {norm.getX(), norm.getGain()});
+        })
+        .Case([&](attn::LayerNormOp norm) {
+          entry["eps"] = norm.getEps().convertToDouble();
+          operands(entry, {norm.getX()});
+          if (norm.getGain())
+            operands(entry, {norm.getGain()});
+          if (norm.getBias())
+            operands(entry, {norm.getBias()});
+        })
+        .Case([&](attn::LinearOp linear) { this->linear(entry, linear); })
+        .Case([&](attn::RopeOp rope) { this->rope(entry, rope); })
+        .Case([&](attn::KvAppendOp append) {
+          operands(entry, {append.getCache(), append.getK(), append.getV()});
+        })
+        .Case([&](attn::AttentionOp attention) {
+          entry["scale"] = attention.getScale().convertToDouble();
+          entry["window"] = attention.getWindow().value_or(0);
+          entry["appended"] = attention.getAppend() ? 1 : 0;
+          entry["heads"] = attention.getQueryHeads();
+          operands(entry, {attention.getQ(), attention.getCache()});
+        })
+        .Case([&](attn::AddOp add) {
+          entry["scale"] = add.getFactor();
+          operands(entry, {add.getLhs(), add.getRhs()});
+        });
     for (mlir::Value result : op->getResults()) {
       entry["results"].push_back(nameOf(result));
       entry["dtypes"].push_back(dtypeOf(result));
@@ -97,14 +124,13 @@ private:
     return entry;
   }
 
-  bool operands(ordered_json &entry, llvm::ArrayRef<mlir::Value> values) {
+  void operands(ordered_json &entry, llvm::ArrayRef<mlir::Value> values) {
     for (mlir::Value value : values)
       entry["operands"].push_back(nameOf(value));
-    return true;
   }
 
   /// Weights of one operation lie in one matrix there, as an engine would have them: one product.
-  bool linear(ordered_json &entry, attn::LinearOp op) {
+  void linear(ordered_json &entry, attn::LinearOp op) {
     operands(entry, {op.getX()});
     std::string weights = stack(op.getWeights()),
                 biases = op.getBiases().empty() ? "" : stack(op.getBiases());
@@ -113,7 +139,6 @@ private:
       entry["operands"].push_back(biases);
     for (mlir::Value weight : op.getWeights())
       entry["rows"].push_back(rowsOf(weight));
-    return true;
   }
 
   static int64_t rowsOf(mlir::Value value) {
@@ -136,7 +161,7 @@ private:
     return first + " …";
   }
 
-  bool rope(ordered_json &entry, attn::RopeOp op) {
+  void rope(ordered_json &entry, attn::RopeOp op) {
     entry["head_dim"] = op.getHeadSize();
     entry["interleaved"] = op.getStyle() == attn::RopeStyle::Interleaved;
     for (mlir::Value value : op.getValues())
@@ -150,7 +175,6 @@ private:
                                         {"mean", 0},
                                         {"deviation", 1}};
     entry["operands"].push_back(nameOf(op.getTable()));
-    return true;
   }
 
 public:
@@ -182,7 +206,7 @@ static ordered_json tensorJson(const InputSpec &input) {
           {"deviation", distribution.deviation}};
 }
 
-/// What the script is given; null where it cannot do the graph.
+/// What the script is given; a text where it cannot do the graph: why.
 static ordered_json describe(const BaselineRequest &request) {
   ordered_json description = {{"token_major", request.tokenMajor}, {"replays", request.replays}};
   ordered_json tensors = ordered_json::object();
@@ -190,8 +214,8 @@ static ordered_json describe(const BaselineRequest &request) {
     if (!input.rope && (input.isCache() || isFloat(input.type)))
       tensors[input.name] = tensorJson(input);
   GraphWriter writer(request.graph, tensors);
-  if (!writer.write(description))
-    return nullptr;
+  if (std::string what = writer.write(description); !what.empty())
+    return fmt::format("tools/gpu/torch_chain.py does not know {}", what);
   for (const std::string &name : writer.stacked)
     tensors.erase(name);
   description["tensors"] = std::move(tensors);
@@ -245,8 +269,8 @@ static BaselineResult resultOf(const ordered_json &entry) {
 
 std::vector<std::vector<BaselineResult>> cfc::timeTorch(const BaselineRequest &request) {
   ordered_json description = describe(request), results;
-  if (description.is_null())
-    results = {{"problem", "the graph has an operation that tools/gpu/torch_chain.py does not know"}};
+  if (description.is_string())
+    results = {{"problem", description}};
   else
     results = runScript(description.dump());
   std::vector<std::vector<BaselineResult>> baselines(request.cases.size());
