@@ -114,7 +114,7 @@ static LengthLimits limitsOf(attn::GraphOp graph) {
     int64_t columns = mlir::cast<mlir::RankedTensorType>(op.getPages().getType()).getDimSize(1);
     int64_t newTokens = mlir::cast<mlir::RankedTensorType>(op.getQ().getType()).getDimSize(0) /
                         op.getLen().getType().getCount();
-    int64_t room = columns * cache.getPage() - (op.getAppend() ? newTokens + 1 : 0);
+    int64_t room = columns * cache.getPage() - (op.getAppend() ? newTokens : 0);
     limits.room = std::min(limits.room.value_or(room), room);
   });
   return limits;
