@@ -332,7 +332,8 @@ private:
   void mergeLevels(AttendOp op, Value stack);
   void mergeSets(AttendOp op, Value firstHead);
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
-  void storeMerged(AttendNewOp op, llvm::function_ref<SoftmaxState(Value head, Value d)> merged);
+  void storeMerged(AttendNewOp op,
+                   llvm::function_ref<SoftmaxState(Value head, Value d, int64_t width)> merged);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
 
   //===-- LowerExchange.cpp ------------------------------------------------------------===//
@@ -477,9 +478,14 @@ inline mlir::Value swizzled(SimtBuilder &b, mlir::Value chunk, mlir::Value row) 
   return b.mul(b.xorI(chunk, b.rem(row, 8)), 16);
 }
 
-/// (m, l, o) of an online softmax.
+/// (m, l, o) of an online softmax, with one or some neighbouring elements of o.
 struct SoftmaxState {
-  mlir::Value m, l, o;
+  mlir::Value m, l;
+  llvm::SmallVector<mlir::Value, 4> o;
+
+  /// m, l and o in a row, as loops and branches give them, and back.
+  llvm::SmallVector<mlir::Value> flat() const;
+  static SoftmaxState from(mlir::ValueRange values);
 };
 /// Merge of two online softmaxes; symmetric, and exact where one is empty (m = -inf).
 SoftmaxState mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y);
@@ -492,11 +498,15 @@ std::optional<double> numberOf(std::optional<llvm::APFloat> number);
 
 /// Where a product's row `row` lies: with `parts`, in the part that has it.
 mlir::Value placeOfRow(SimtBuilder &b, MatmulOp op, mlir::Value row);
-/// Element d of head h of a state [heads][dim + 2] at `base`, with its m and l; the thread of element 0 also
-/// stores those.
-SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim);
+/// Elements of o that a thread takes together where `threads` share [heads][dim]: their m and l are then
+/// loaded, and their factors computed, once for all. 1, 2 or 4; it divides dim.
+int64_t elementsTogether(int64_t heads, int64_t dim, int64_t threads);
+/// `width` elements of head h, from d on, of a state [heads][dim + 2] at `base`, with the head's m and l; the
+/// thread of element 0 also stores those if `sums` says so.
+SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim,
+                       int64_t width);
 void storeState(SimtBuilder &b, SoftmaxState s, mlir::Value base, mlir::Value head, mlir::Value d,
-                int64_t dim);
+                int64_t dim, bool sums = true);
 
 /// Words that a thread of an exchange loads before it uses the first.
 inline constexpr int64_t kWordsAhead = 4;

@@ -11,6 +11,7 @@
 #include "compiler/lower/kernel/KernelLowering.h"
 #include "compiler/lower/kernel/MmaOperands.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -23,7 +24,20 @@ SoftmaxState cfc::kernel::mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxSt
   Value safe = b.select(b.isNegInf(m), b.f32(0), m);
   Value sx = b.exp2(b.fsub(x.m, safe)), sy = b.exp2(b.fsub(y.m, safe));
   auto mix = [&](Value u, Value v) { return b.fadd(b.fmul(u, sx), b.fmul(v, sy)); };
-  return {m, mix(x.l, y.l), mix(x.o, y.o)};
+  SoftmaxState sum{m, mix(x.l, y.l), {}};
+  for (auto [u, v] : llvm::zip_equal(x.o, y.o))
+    sum.o.push_back(mix(u, v));
+  return sum;
+}
+
+SmallVector<Value> SoftmaxState::flat() const {
+  SmallVector<Value> all = {m, l};
+  llvm::append_range(all, o);
+  return all;
+}
+
+SoftmaxState SoftmaxState::from(ValueRange values) {
+  return {values[0], values[1], llvm::to_vector<4>(values.drop_front(2))};
 }
 
 namespace {
@@ -268,15 +282,43 @@ struct Attend {
 };
 } // namespace
 
-SoftmaxState cfc::kernel::loadState(SimtBuilder &b, Value base, Value head, Value d, int64_t dim) {
-  Value row = b.offset(base, b.mul(head, (dim + 2) * 4));
-  auto at = [&](Value p) { return b.load(b.getF32Type(), p); };
-  return {at(b.offset(row, dim * 4)), at(b.offset(row, dim * 4 + 4)), at(b.offset(row, b.mul(d, 4)))};
+int64_t cfc::kernel::elementsTogether(int64_t heads, int64_t dim, int64_t threads) {
+  int64_t width = 4;
+  while (width > 1 && (dim % width != 0 || heads * dim < width * threads))
+    width /= 2;
+  return width;
 }
 
-void cfc::kernel::storeState(SimtBuilder &b, SoftmaxState s, Value base, Value head, Value d, int64_t dim) {
-  Value row = b.offset(base, b.mul(head, (dim + 2) * 4));
-  b.store(s.o, b.offset(row, b.mul(d, 4)));
+SoftmaxState cfc::kernel::loadState(SimtBuilder &b, Value base, Value head, Value d, int64_t dim,
+                                    int64_t width) {
+  Value row = b.offset(base, b.mul(head, (dim + 2) * 4)), at = b.offset(row, b.mul(d, 4));
+  if (width == 1)
+    return {b.load(b.getF32Type(), b.offset(row, dim * 4)),
+            b.load(b.getF32Type(), b.offset(row, dim * 4 + 4)),
+            {b.load(b.getF32Type(), at)}};
+  // Rows of an odd number of pairs begin at multiples of 8 bytes.
+  auto pair = [&](Value from) {
+    Value both = b.load(VectorType::get({2}, b.getF32Type()), from);
+    return b.create<vector::ToElementsOp>(both).getResults();
+  };
+  auto sums = pair(b.offset(row, dim * 4));
+  SoftmaxState state{sums[0], sums[1], {}};
+  for (int64_t i = 0; i < width; i += 2)
+    llvm::append_range(state.o, pair(b.offset(at, 4 * i)));
+  return state;
+}
+
+void cfc::kernel::storeState(SimtBuilder &b, SoftmaxState s, Value base, Value head, Value d, int64_t dim,
+                             bool sums) {
+  Value row = b.offset(base, b.mul(head, (dim + 2) * 4)), at = b.offset(row, b.mul(d, 4));
+  if (s.o.size() == 1)
+    b.store(s.o[0], at);
+  for (size_t i = 0; i + 1 < s.o.size(); i += 2) {
+    auto pair = VectorType::get({2}, b.getF32Type());
+    b.store(b.create<vector::FromElementsOp>(pair, ValueRange{s.o[i], s.o[i + 1]}), b.offset(at, 4 * i));
+  }
+  if (!sums)
+    return;
   b.ifThen(b.eq(d, 0), [&] {
     b.store(s.m, b.offset(row, dim * 4));
     b.store(s.l, b.offset(row, dim * 4 + 4));
@@ -412,11 +454,12 @@ void KernelLowering::mergeSets(AttendOp op, Value firstHead) {
   Value to = bufferOf(op.getResult());
   if (firstHead)
     to = b.offset(to, b.mul(firstHead, (dim + 2) * 4));
-  forEach(heads * dim, [&](Value i) {
-    Value head = b.div(i, dim), d = b.rem(i, dim);
+  int64_t width = elementsTogether(heads, dim, threads);
+  forEach(heads * dim / width, [&](Value i) {
+    Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
     auto merge = [&] {
       SoftmaxState sum = mergeTree<SoftmaxState>(
-          leaves, [&](int64_t s) { return loadState(b, b.offset(from, s * stride), head, d, dim); },
+          leaves, [&](int64_t s) { return loadState(b, b.offset(from, s * stride), head, d, dim, width); },
           [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
       storeState(b, sum, to, head, d, dim);
     };
@@ -444,11 +487,13 @@ void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack, 
     if (firstHead)
       group = b.offset(group, b.mul(firstHead, (dim + 2) * 4));
   }
-  b.loop(b.rem(tid, setThreads), b.i32(heads * dim), b.i32(setThreads), {},
+  int64_t width = elementsTogether(heads, dim, setThreads);
+  b.loop(b.rem(tid, setThreads), b.i32(heads * dim / width), b.i32(setThreads), {},
          [&](Value i, ValueRange) -> Values {
-           Value head = b.div(i, dim), d = b.rem(i, dim);
+           Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
+           auto load = [&](Value from) { return loadState(b, from, head, d, dim, width); };
            SoftmaxState carry = mergeTree<SoftmaxState>(
-               kLanes, [&](int64_t j) { return loadState(b, b.offset(lanes, j * stateBytes), head, d, dim); },
+               kLanes, [&](int64_t j) { return load(b.offset(lanes, j * stateBytes)); },
                [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
            Value active = b.i1(true);
            if (isWhole) {
@@ -466,14 +511,10 @@ void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack, 
              if (level + 1 == levels)
                break;
              active = b.andI(active, merges);
-             Values next = b.ifElse(
-                 SmallVector<Type>(3, b.getF32Type()), active,
-                 [&]() -> Values {
-                   SoftmaxState s = mergeSoftmax(b, loadState(b, at, head, d, dim), carry);
-                   return {s.m, s.l, s.o};
-                 },
-                 [&]() -> Values { return {carry.m, carry.l, carry.o}; });
-             carry = {next[0], next[1], next[2]};
+             carry = SoftmaxState::from(b.ifElse(
+                 SmallVector<Type>(2 + width, b.getF32Type()), active,
+                 [&]() -> Values { return mergeSoftmax(b, load(at), carry).flat(); },
+                 [&]() -> Values { return carry.flat(); }));
            }
            return {};
          });
@@ -488,19 +529,21 @@ void KernelLowering::mergeLevels(AttendOp op, Value stack) {
   int64_t stateBytes = heads * (dim + 2) * 4;
   Value groups = groupsWithTokens(op), last = b.offset(stack, (levels - 1) * stateBytes);
   b.ifThen(b.lt(groups, kGroups), [&] {
-    forEach(heads * dim, [&](Value i) {
-      Value head = b.div(i, dim), d = b.rem(i, dim);
-      Values total = {b.negInf(), b.f32(0), b.f32(0)};
+    int64_t width = elementsTogether(heads, dim, threads);
+    forEach(heads * dim / width, [&](Value i) {
+      Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
+      Values total(2 + width, b.f32(0));
+      total[0] = b.negInf();
       for (int64_t level = 0; level + 1 < levels; ++level) {
         auto merge = [&]() -> Values {
-          SoftmaxState held = loadState(b, b.offset(stack, level * stateBytes), head, d, dim);
-          SoftmaxState sum = mergeSoftmax(b, held, {total[0], total[1], total[2]});
-          return {sum.m, sum.l, sum.o};
+          SoftmaxState held = loadState(b, b.offset(stack, level * stateBytes), head, d, dim, width);
+          return mergeSoftmax(b, held, SoftmaxState::from(total)).flat();
         };
-        total = b.ifElse(SmallVector<Type>(3, b.getF32Type()), b.ne(b.andI(groups, int64_t(1) << level), 0),
-                         merge, [&]() -> Values { return total; });
+        total =
+            b.ifElse(SmallVector<Type>(2 + width, b.getF32Type()),
+                     b.ne(b.andI(groups, int64_t(1) << level), 0), merge, [&]() -> Values { return total; });
       }
-      storeState(b, {total[0], total[1], total[2]}, last, head, d, dim);
+      storeState(b, SoftmaxState::from(total), last, head, d, dim);
     });
   });
 }

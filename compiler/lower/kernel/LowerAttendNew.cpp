@@ -124,33 +124,32 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   });
   sync();
   Value from = bufferOf(op.getState());
-  storeMerged(op, [&](Value head, Value d) {
-    SoftmaxState old = loadState(b, from, head, d, vDim);
+  storeMerged(op, [&](Value head, Value d, int64_t width) {
+    SoftmaxState old = loadState(b, from, head, d, vDim, width);
     Value score = b.load(b.getF32Type(), b.offset(scratch, b.mul(head, 4)));
-    SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)),
-                       b.select(idle, b.f32(0), loadElement(op.getV(), d))};
+    SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)), {}};
+    for (int64_t j = 0; j < width; ++j)
+      token.o.push_back(b.select(idle, b.f32(0), loadElement(op.getV(), b.add(d, j))));
     return mergeSoftmax(b, old, token);
   });
   return success();
 }
 
-/// Stores merged(head, d), which is made of the state.
-void KernelLowering::storeMerged(AttendNewOp op, function_ref<SoftmaxState(Value, Value)> merged) {
+/// Stores merged(head, d, width), which is made of the state.
+void KernelLowering::storeMerged(AttendNewOp op, function_ref<SoftmaxState(Value, Value, int64_t)> merged) {
   TileType type = op.getState().getType();
   int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
   Value to = bufferOf(op.getResult());
   bool inPlace = layout.isInPlace(op);
-  forEach(heads * vDim, [&](Value i) {
-    Value head = b.div(i, vDim), d = b.rem(i, vDim);
-    if (inPlace)
-      b.store(merged(head, d).o, b.offset(b.offset(to, b.mul(head, (vDim + 2) * 4)), b.mul(d, 4)));
-    else
-      storeState(b, merged(head, d), to, head, d, vDim);
+  int64_t width = elementsTogether(heads, vDim, threads);
+  forEach(heads * vDim / width, [&](Value i) {
+    Value head = b.div(i, vDim / width), d = b.mul(b.rem(i, vDim / width), width);
+    storeState(b, merged(head, d, width), to, head, d, vDim, /*sums=*/!inPlace);
   });
   sync();
   if (inPlace) { // nobody needs the old m and l any more
     forEach(heads, [&](Value head) {
-      SoftmaxState s = merged(head, b.i32(0));
+      SoftmaxState s = merged(head, b.i32(0), 1);
       Value row = b.offset(to, b.mul(head, (vDim + 2) * 4));
       b.store(s.m, b.offset(row, vDim * 4));
       b.store(s.l, b.offset(row, vDim * 4 + 4));
@@ -171,20 +170,23 @@ LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
     Value at = b.add(b.mul(b.rem(item(op.getItem()), sinks.getNumElements() / heads), heads), head);
     Value bytes = b.mul(at, sinks.getElementTypeBitWidth() / 8);
     Value sink = b.load(sinks.getElementType(), b.offset(memory.lookup(op.getSinks()), bytes));
-    SoftmaxState one{b.fmul(b.toF32(sink), b.f32(kLog2E)), b.f32(1), b.f32(0)};
+    SoftmaxState one{b.fmul(b.toF32(sink), b.f32(kLog2E)), b.f32(1), {}};
+    one.o.assign(s.o.size(), b.f32(0));
     SoftmaxState all = mergeSoftmax(b, s, one);
     Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
     return SoftmaxState{b.select(empty, s.m, all.m), b.select(empty, s.l, all.l), all.o};
   };
-  forEach(heads * dim, [&](Value i) {
-    Value head = b.div(i, dim);
-    SoftmaxState s = withSink(loadState(b, from, head, b.rem(i, dim), dim), head);
+  int64_t width = elementsTogether(heads, dim, threads);
+  forEach(heads * dim / width, [&](Value i) {
+    Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
+    SoftmaxState s = withSink(loadState(b, from, head, d, dim, width), head);
     Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
     Value l = b.select(empty, b.f32(1), s.l);
-    storeElement(op.getResult(), i, b.select(empty, b.f32(0), b.fdiv(s.o, l)));
+    for (auto [j, o] : llvm::enumerate(s.o))
+      storeElement(op.getResult(), b.add(b.mul(i, width), j), b.select(empty, b.f32(0), b.fdiv(o, l)));
   });
   forEach(heads, [&](Value head) {
-    SoftmaxState s = withSink(loadState(b, from, head, b.i32(0), dim), head);
+    SoftmaxState s = withSink(loadState(b, from, head, b.i32(0), dim, 1), head);
     Value log = b.create<simt::Log2Op>(s.l);
     storeElement(op.getLse(), head, b.fmul(b.fadd(s.m, log), b.f32(kLn2)));
   });

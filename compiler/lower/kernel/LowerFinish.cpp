@@ -64,8 +64,11 @@ void KernelLowering::collectItems(FinishOp op, Value from) {
 void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value count) {
   TileType type = op.getTile().getType();
   int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
-  constexpr int64_t kAhead = 48; // loads of a thread that are on their way together
-  auto headAndDim = [&](Value i) { return std::pair(b.div(i, dim), b.rem(i, dim)); };
+  constexpr int64_t kAhead = 96; // words that a thread loads before it merges the first
+  int64_t width = elementsTogether(heads, dim, 2 * threads), words = 2 + width;
+  auto headAndDim = [&](Value i) {
+    return std::pair(b.div(i, dim / width), b.mul(b.rem(i, dim / width), width));
+  };
   auto load = [&](Value i) {
     auto [head, d] = headAndDim(i);
     Values all;
@@ -73,22 +76,20 @@ void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value cou
       Value at = b.i32(k), exists;
       if (count)
         exists = b.lt(at, count), at = b.select(exists, at, b.i32(0));
-      SoftmaxState s = loadState(b, b.offset(states, b.mul(at, type.getNumElements() * 4)), head, d, dim);
-      if (exists)
-        s = {b.select(exists, s.m, b.negInf()), b.select(exists, s.l, b.f32(0)),
-             b.select(exists, s.o, b.f32(0))};
-      all.append({s.m, s.l, s.o});
+      Value from = b.offset(states, b.mul(at, type.getNumElements() * 4));
+      for (auto [word, value] : llvm::enumerate(loadState(b, from, head, d, dim, width).flat()))
+        all.push_back(exists ? b.select(exists, value, word ? b.f32(0) : b.negInf()) : value);
     }
     return all;
   };
   auto merge = [&](Value i, Values all) {
     auto [head, d] = headAndDim(i);
     SoftmaxState whole = mergeTree<SoftmaxState>(
-        n, [&](int64_t k) { return SoftmaxState{all[3 * k], all[3 * k + 1], all[3 * k + 2]}; },
+        n, [&](int64_t k) { return SoftmaxState::from(ValueRange(all).slice(words * k, words)); },
         [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
     storeState(b, whole, bufferOf(op.getBody().getArgument(0)), head, d, dim);
   };
-  forEachAhead(tid, threads, heads * dim, std::max<int64_t>(1, kAhead / (3 * n)), load, merge);
+  forEachAhead(tid, threads, heads * dim / width, std::max<int64_t>(1, kAhead / (words * n)), load, merge);
 }
 
 /// The sums of `local` rows, from the partials at `rows` (docs: kernel.finish) into the body's tile.

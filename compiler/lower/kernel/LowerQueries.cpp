@@ -162,24 +162,26 @@ LogicalResult KernelLowering::lowerAttendNewTokens(AttendNewOp op) {
   });
   sync();
   Value from = bufferOf(op.getState());
-  auto merged = [&](Value head, Value d) {
-    SoftmaxState old = loadState(b, from, head, d, vDim);
+  auto merged = [&](Value head, Value d, int64_t width) {
+    SoftmaxState old = loadState(b, from, head, d, vDim, width);
     constexpr int64_t kAhead = 4; // loads of V that do not wait for each other
-    Values all =
-        b.loop(b.i32(0), count, b.i32(kAhead), {old.m, old.l, old.o}, [&](Value j, ValueRange s) -> Values {
-          SoftmaxState state{s[0], s[1], s[2]};
-          SmallVector<SoftmaxState> tokens;
-          for (int64_t i = 0; i < kAhead; ++i) {
-            Value one = b.add(j, i), safe = b.min(one, b.add(count, -1));
-            Value score = b.select(b.lt(one, count), b.load(b.getF32Type(), scoreAt(head, safe)), b.negInf());
-            Value value = v.at(b.add(first, safe), d), none = b.isNegInf(score);
-            tokens.push_back({score, b.select(none, b.f32(0), b.f32(1)), b.select(none, b.f32(0), value)});
-          }
-          for (const SoftmaxState &token : tokens)
-            state = mergeSoftmax(b, state, token);
-          return {state.m, state.l, state.o};
-        });
-    return SoftmaxState{all[0], all[1], all[2]};
+    Values all = b.loop(b.i32(0), count, b.i32(kAhead), old.flat(), [&](Value j, ValueRange s) -> Values {
+      SoftmaxState state = SoftmaxState::from(s);
+      SmallVector<SoftmaxState> tokens;
+      for (int64_t i = 0; i < kAhead; ++i) {
+        Value one = b.add(j, i), safe = b.min(one, b.add(count, -1));
+        Value score = b.select(b.lt(one, count), b.load(b.getF32Type(), scoreAt(head, safe)), b.negInf());
+        Value none = b.isNegInf(score);
+        SoftmaxState token{score, b.select(none, b.f32(0), b.f32(1)), {}};
+        for (int64_t e = 0; e < width; ++e)
+          token.o.push_back(b.select(none, b.f32(0), v.at(b.add(first, safe), b.add(d, e))));
+        tokens.push_back(token);
+      }
+      for (const SoftmaxState &token : tokens)
+        state = mergeSoftmax(b, state, token);
+      return state.flat();
+    });
+    return SoftmaxState::from(all);
   };
   storeMerged(op, merged);
   return success();
