@@ -70,6 +70,8 @@ void KernelWriter::open(OpBuilder &builder) {
     choose("in_flight", kernelPlan.inFlight);
   if (kernelPlan.prefetch > 0)
     choose("prefetch", kernelPlan.prefetch);
+  if (kernelPlan.prefetchLater > 0)
+    choose("prefetch_later", kernelPlan.prefetchLater);
   choose("tile_columns", kernelPlan.tileColumns);
   choose("pdl", kernelPlan.pdl > 0);
   if (kernelPlan.clusters)

@@ -110,7 +110,7 @@ LogicalResult Compilation::planAndLower(attn::GraphOp graph) {
   std::string error;
   PlanOptions planning;
   planning.deterministic = options.deterministic;
-  planning.length = options.length.value_or(planning.length);
+  planning.length = {options.length.value_or(planning.length.tokens), options.longest};
   planning.weights = options.weightLayout == "packed" ? Layout::Packed : Layout::Native;
   StringRef text = options.plan;
   if (text.consume_front("random:")) {

@@ -40,6 +40,7 @@ struct CompileOptions {
   bool deterministic = true;
   /// Cached tokens that the planner assumes; nothing: its own choice.
   std::optional<int64_t> length;
+  double longest = 2; ///< tokens of the longest request over the mean
   SharedLayout shared;
   /// "native" or "packed": how the kernels of a graph read its weights. "": as the plan says, else native.
   std::string weightLayout;

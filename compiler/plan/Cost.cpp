@@ -109,7 +109,7 @@ struct Stream {
 /// Walks through a launch's phases.
 class Walk {
 public:
-  Walk(const KernelPlan &plan, const Machine &machine, int64_t length, bool describe,
+  Walk(const KernelPlan &plan, const Machine &machine, CacheLength length, bool describe,
        std::optional<double> before, double joined)
       : plan(plan), machine(machine), length(length), describe(describe), before(before), joined(joined) {}
   void launch(bool cooperative);
@@ -137,7 +137,7 @@ private:
   const KernelChoice *choice = nullptr;
   KernelPlan plan;
   const Machine &machine;
-  int64_t length;
+  CacheLength length;
   bool describe;
   std::optional<double> before; ///< occupancy of the launch before, if not as this one
   double joined = 0;            ///< occupancy of this launch where it has several kernels
@@ -310,12 +310,15 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
   double tokenBytes = 2.0 * (op.dim + op.vDim);
   s.bytes = tokenBytes * mine * kSegmentTokens * columns.passes;
   s.gridBytes = tokenBytes * tokens * heads;
-  s.sets.assign(1, 2 * mine * columns.passes);
+  // A share begins and ends with a group: the largest has half a group more than the mean.
+  double largest = 1 + perGroup / 2.0 / std::max<int64_t>(1, mine);
+  s.bytes *= largest;
+  s.sets.assign(1, std::llround(2 * mine * columns.passes * largest));
   double blocks = (llvm::divideCeil(op.dim, 16) + llvm::divideCeil(op.vDim, 16)) / 2.0;
   s.tileNs = machine.tileNs + columns.tiles * (machine.segmentNs + machine.segmentBlockNs * blocks) / 2;
   double merges = std::max(1.0, op.group * op.vDim / 128.0);
   s.extraNs = double(llvm::divideCeil(mine, perGroup)) * machine.groupNs * (1 + merges) / 2;
-  s.bandwidth = machine.boxBandwidth;
+  s.bandwidth = machine.boxBandwidth / largest;
   // Where a CTA has several heads the ring fills while one is finished and the next begun.
   double begun = machine.loadUs + machine.finishUs + machine.attendNewUs * (1 + merges) / 2;
   add(Phase::Elements, begun * heads / clusters, [&] { return label(op) + ": heads begun and finished"; });
@@ -330,7 +333,7 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
 }
 
 void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
-  int64_t tokens = std::min(length, op.capacity), segments = llvm::divideCeil(tokens, kSegmentTokens);
+  int64_t tokens = std::min(length.tokens, op.capacity), segments = llvm::divideCeil(tokens, kSegmentTokens);
   int64_t perGroup = llvm::divideCeil(segments, kSegmentGroups);
   int64_t chunks = chunksOf(plan);
   if (sharesWork(plan))
@@ -356,11 +359,11 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   s.copyNs = machine.copyNs;
   if (tokens == 0)
     s.sets.assign(sets, 0);
-  // Of several requests the longest is taken to have twice the tokens of the mean: its CTAs are the last.
+  // The CTAs of the longest request are the last.
   if (sizes->getShape().getRequests() > 1) {
-    s.bytes *= 2;
+    s.bytes *= length.longest;
     for (int64_t &tiles : s.sets)
-      tiles *= 2;
+      tiles = std::llround(tiles * length.longest);
   }
   stream(s, [&]() -> std::string {
     return llvm::formatv("{0}: {1} cached tokens{2}, {3} query heads an item", label(op), tokens,
@@ -436,11 +439,9 @@ void Walk::finish() {
 void Walk::round(int64_t nowClusters, int64_t times) {
   clusters = nowClusters, repeats = times;
   ctas = clusters * plan.part;
-  perSm = std::max(1.0, double(ctas) / machine.usableSms());
-  // Where fewer CTAs to an SM do not hold all clusters, some SM has more.
-  busiest = 1;
-  while (busiest < plan.ctasPerSm && clusters > machine.resident(plan.part, busiest))
-    ++busiest;
+  // An SM gets as many CTAs as it may hold, though others have none (measured).
+  busiest = std::min(plan.ctasPerSm, ctas);
+  perSm = busiest;
   ringUs = double(ctas) * plan.ringStages * slotBytes / machine.bandwidth * 1e6;
   double start = now;
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
@@ -489,7 +490,8 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
 }
 
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
-                        const Machine &machine, int64_t length, bool describe, std::optional<double> before) {
+                        const Machine &machine, CacheLength length, bool describe,
+                        std::optional<double> before) {
   double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
   Walk walk(choices.front().kernel, machine, length, describe, before, joined);
   walk.launch(/*cooperative=*/sizes.size() > 1);

@@ -44,11 +44,11 @@ struct LaunchCost {
   std::vector<Phase> phases;
 };
 
-/// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for a cache of
-/// `length` tokens. Phases are listed only if `describe`: plans are weighed by the thousand. `before`: the
+/// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for caches of
+/// this length. Phases are listed only if `describe`: plans are weighed by the thousand. `before`: the
 /// occupancy of the launch before, where that is another.
 LaunchCost predict(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
-                   const Machine &machine, int64_t length, bool describe = false,
+                   const Machine &machine, CacheLength length, bool describe = false,
                    std::optional<double> before = std::nullopt);
 
 /// The part of the machine that a launch takes.

@@ -35,7 +35,7 @@ struct PlannedKernels {
     return ArrayRef(choices).slice(launch.first, launch.size());
   }
   /// Of launch `i` in a chain of plans like this one.
-  LaunchCost predict(ArrayRef<LaunchRange> launches, size_t i, const Machine &machine, int64_t length,
+  LaunchCost predict(ArrayRef<LaunchRange> launches, size_t i, const Machine &machine, CacheLength length,
                      bool describe) const {
     LaunchRange launch = launches[i], last = launches[(i ? i : launches.size()) - 1];
     std::optional<double> before;
@@ -89,7 +89,7 @@ static std::string itemName(const KernelShape &shape, const KernelPlan &plan) {
 }
 
 std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &plan, const Machine &machine,
-                                            int64_t length, const SharedBytesFn &sharedBytes) {
+                                            CacheLength length, const SharedBytesFn &sharedBytes) {
   std::optional<PlannedKernels> planned = PlannedKernels::of(graph, plan);
   if (!planned)
     return std::nullopt;
@@ -99,7 +99,7 @@ std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &pla
   result.graph = graph.getSymName().str();
   result.planHash = plan.shortHash();
   result.machine = machine;
-  result.length = length;
+  result.length = length.tokens;
   std::vector<LaunchRange> launches = plan.launches();
   for (auto [i, launch] : llvm::enumerate(launches)) {
     ExplainedKernel &kernel = result.kernels.emplace_back();
@@ -118,7 +118,7 @@ std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &pla
 }
 
 std::optional<double> cfc::predictPlan(attn::GraphOp graph, const Plan &plan, const Machine &machine,
-                                       int64_t length) {
+                                       CacheLength length) {
   std::optional<PlannedKernels> planned = PlannedKernels::of(graph, plan);
   if (!planned)
     return std::nullopt;
@@ -161,6 +161,8 @@ static void kernelText(llvm::raw_ostream &out, const ExplainedKernel &kernel, si
   std::string pace = k.inFlight > 0 ? llvm::formatv(", {0} in the air", k.inFlight).str() : std::string();
   if (k.prefetch > 0)
     pace += llvm::formatv(", {0} more to the L2 at the start", k.prefetch);
+  if (k.prefetchLater > 0)
+    pace += llvm::formatv(", {0} of later weights", k.prefetchLater);
   out << llvm::formatv("  {0} bytes of shared memory a CTA of {1}; a ring of {2} tiles of {3} x {4}{5}\n",
                        kernel.sharedBytes, machine.sharedLimit(k.ctasPerSm), k.ringStages, kSetRows,
                        k.tileColumns, pace);
@@ -247,6 +249,7 @@ static void kernelJson(llvm::json::OStream &out, const ExplainedKernel &kernel) 
     out.attribute("ring_tile_bytes", kernel.slotBytes);
     out.attribute("in_flight", std::max<int64_t>(0, k.inFlight));
     out.attribute("prefetch", std::max<int64_t>(0, k.prefetch));
+    out.attribute("prefetch_later", std::max<int64_t>(0, k.prefetchLater));
     out.attribute("shared_bytes", kernel.sharedBytes);
     out.attribute("bytes", kernel.cost.bytes);
     out.attribute("us", rounded(kernel.cost.us));

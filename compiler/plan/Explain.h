@@ -28,11 +28,11 @@ struct Explanation {
 /// Nothing where the plan is not one of the graph's. `sharedBytes` gives exact sizes; without it they are
 /// estimates.
 std::optional<Explanation> explainPlan(attn::GraphOp graph, const Plan &plan, const Machine &machine,
-                                       int64_t length, const SharedBytesFn &sharedBytes = {});
+                                       CacheLength length, const SharedBytesFn &sharedBytes = {});
 
 /// Predicted microseconds of all kernels; nothing where the plan is not one of the graph's.
 std::optional<double> predictPlan(attn::GraphOp graph, const Plan &plan, const Machine &machine,
-                                  int64_t length);
+                                  CacheLength length);
 
 std::string explanationText(const Explanation &explanation);
 std::string explanationJson(const Explanation &explanation);

@@ -45,6 +45,7 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
                                 {"token_groups", &KernelPlan::tokenGroups, 0},
                                 {"in_flight", &KernelPlan::inFlight, -1},
                                 {"prefetch", &KernelPlan::prefetch, -1},
+                                {"prefetch_later", &KernelPlan::prefetchLater, -1},
                                 {"pdl", &KernelPlan::pdl, -1}};
   given = KernelPlan();
   for (const Member &member : members) {
@@ -217,6 +218,8 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("in_flight", given.inFlight, "0 (all) to 64 are possible");
   if (given.prefetch > 64)
     return refuse("prefetch", given.prefetch, "0 to 64 are possible");
+  if (given.prefetchLater > 64)
+    return refuse("prefetch_later", given.prefetchLater, "0 to 64 are possible");
   if (int64_t n = given.tokenGroups; n && !canGroup(members.front().shape(), n))
     return refuse("token_groups", n,
                   "each has two tokens at least, of " + Twine(members.front().shape().getTokens()));
@@ -275,6 +278,18 @@ bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
   return false;
 }
 
+/// Whether weights are streamed behind something else.
+bool KernelSearch::hasLaterWeights() const {
+  bool streams = false;
+  for (const Member &member : members)
+    for (const OpSizes &op : member.sizes.getOps()) {
+      if (op.kind == OpSizes::Linear && streams)
+        return true;
+      streams |= op.kind == OpSizes::Linear || op.kind == OpSizes::Attention;
+    }
+  return false;
+}
+
 /// How many copies are in the air, and how much is fetched ahead of the ring. Where a plan does not say: as
 /// many as keep the memory busy; and what fills the time until the first tile is consumed.
 void KernelSearch::choosePace(Choices &choices, Random *random) const {
@@ -295,14 +310,22 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
                 });
   int64_t inFlight = limits ? std::max<int64_t>(2, std::llround(machine->airBytes / air)) : each;
   int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl == 1 ? 3 : 0;
+  // What the memory delivers while consumers exchange, and attend to little.
+  constexpr double kLaterBytes = 8e6;
+  int64_t later = kernel.weights == Layout::Packed && kernel.pdl != 1 && hasLaterWeights()
+                      ? std::llround(kLaterBytes / air) * sets
+                      : 0;
   if (random && random->below(2))
     inFlight = 2 + random->below(each);
   if (random && prefetch)
     prefetch = random->below(4);
+  if (random && later)
+    later = random->below(2 * later + 1);
   inFlight = inFlight < each ? inFlight * sets : 0;
   for (KernelChoice &choice : choices) {
     choice.kernel.inFlight = given.inFlight >= 0 ? given.inFlight : inFlight;
     choice.kernel.prefetch = given.prefetch >= 0 ? given.prefetch : prefetch * sets;
+    choice.kernel.prefetchLater = given.prefetchLater >= 0 ? given.prefetchLater : later;
   }
 }
 

@@ -115,6 +115,7 @@ private:
   std::string needs(int64_t bytes, int64_t ctasPerSm) const;
   size_t index() const { return members.front().index; }
 
+  bool hasLaterWeights() const;
   std::vector<Member> members;
   const Machine *machine;
   const PlanOptions *options;

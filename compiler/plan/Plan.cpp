@@ -102,6 +102,7 @@ std::string Plan::print() const {
     };
     set("in_flight", k.inFlight);
     set("prefetch", k.prefetch);
+    set("prefetch_later", k.prefetchLater);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
     if (sharesWork(k))

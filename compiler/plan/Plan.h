@@ -30,6 +30,13 @@ enum class Exchange { Unset, Push, Butterfly, Bulk, Async, Scatter, Ordered, Ato
 /// weights").
 enum class Layout { Unset, Native, Packed };
 
+/// Cached tokens of the requests that a plan is for.
+struct CacheLength {
+  int64_t tokens;     ///< of each, in the mean
+  double longest = 2; ///< tokens of the longest over the mean: 2 where lengths are drawn evenly from 0 up
+  CacheLength(int64_t tokens, double longest = 2) : tokens(tokens), longest(longest) {}
+};
+
 /// Choices for one kernel. 0: left to the planner, if not said otherwise.
 struct KernelPlan {
   int64_t part = 0;        ///< CTAs in a cluster
@@ -47,7 +54,8 @@ struct KernelPlan {
   Layout weights = Layout::Unset;
   int64_t inFlight = -1; ///< ring tiles that are copied at a time at most; 0: all; -1: left to the planner
   int64_t prefetch = -1; ///< tiles behind the ring that go to the L2 at the start; -1: left to the planner
-  int64_t joined = -1;   ///< 1: runs in the launch of the kernel before it; -1: left to the planner
+  int64_t prefetchLater = -1; ///< likewise of later streams of weights
+  int64_t joined = -1;        ///< 1: runs in the launch of the kernel before it; -1: left to the planner
   bool operator==(const KernelPlan &) const = default;
 };
 

@@ -36,9 +36,10 @@ private:
   llvm::StringSet<> seen; ///< operations and kernels so far
 };
 
-constexpr StringRef kKernelKeys[] = {"part",          "warps",  "ctas_per_sm",  "ring_stages", "tile_columns",
-                                     "rows_per_item", "chunks", "token_groups", "clusters",    "pdl",
-                                     "weights",       "joined", "in_flight",    "prefetch"};
+constexpr StringRef kKernelKeys[] = {"part",         "warps",         "ctas_per_sm",   "ring_stages",
+                                     "tile_columns", "rows_per_item", "chunks",        "token_groups",
+                                     "clusters",     "pdl",           "weights",       "joined",
+                                     "in_flight",    "prefetch",      "prefetch_later"};
 constexpr StringRef kOpKeys[] = {"kernel", "split", "gather", "reduce", "finish"};
 
 } // namespace
@@ -145,7 +146,8 @@ bool PlanParser::kernelLine(Plan &plan, StringRef rest) {
     for (auto [name, field] : {std::pair<StringRef, int64_t *>{"pdl", &k.pdl},
                                {"joined", &k.joined},
                                {"in_flight", &k.inFlight},
-                               {"prefetch", &k.prefetch}})
+                               {"prefetch", &k.prefetch},
+                               {"prefetch_later", &k.prefetchLater}})
       if (key == name)
         return number(value, 0, *field);
     return number(value, 1, *fields[known - kKernelKeys]);

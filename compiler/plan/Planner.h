@@ -22,7 +22,7 @@ struct PlanOptions {
   /// How weights lie in memory, where the given plan does not say.
   Layout weights = Layout::Native;
   /// Cached tokens that predictions assume (at most what the graph allows).
-  int64_t length = 4096;
+  CacheLength length = 4096;
   /// Exact sizes; without it an estimate is used. `planGraph` in compiler/lower/AttnPlan.h sets it.
   SharedBytesFn sharedBytes;
 };

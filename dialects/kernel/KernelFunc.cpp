@@ -179,6 +179,7 @@ static LogicalResult verifyPlan(FuncOp func) {
   static const PlanKey known[] = {{"ring_stages", INT64_MIN, INT64_MAX},
                                   {"in_flight", 0, 64},
                                   {"prefetch", 0, 64},
+                                  {"prefetch_later", 0, 64},
                                   {"tile_columns", 0, 1 << 20},
                                   {"ctas_per_sm", 1, 32},
                                   {"clusters", 0, 1 << 24},
@@ -188,7 +189,8 @@ static LogicalResult verifyPlan(FuncOp func) {
     if (key == std::end(known))
       return func.emitOpError("has an unknown plan key '")
              << a.getName().getValue()
-             << "'; known are ring_stages, in_flight, prefetch, tile_columns, ctas_per_sm, clusters and pdl";
+             << "'; known are ring_stages, in_flight, prefetch, prefetch_later, tile_columns, ctas_per_sm, "
+                "clusters and pdl";
     auto value = dyn_cast<IntegerAttr>(a.getValue());
     if (!value || !value.getType().isInteger(64))
       return func.emitOpError("plan key '") << key->name << "' needs an integer, not " << a.getValue();

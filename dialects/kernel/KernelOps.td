@@ -138,7 +138,7 @@ def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> 
   let description = [{
     Arguments are tensors in global memory (`memref`, row-major) and caches. Plan keys (i64):
     `ring_stages` (rounded up to a multiple of the sets of 4 consumer warps, which take tiles in turn) `in_flight` (of them, being copied at a time; 0 = all),
-    `prefetch` (tiles behind the ring, of the first stream if its weights are packed, that go to the L2 once the kernel before has ended) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
+    `prefetch` (tiles behind the ring, of the first stream if its weights are packed, that go to the L2 once the kernel before has ended), `prefetch_later` (likewise of each stream of packed weights behind the first, as soon as all before it has been started) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
     `pdl` = 1: the kernel may start while the one before it runs (programmatic dependent launch); until that one has
     ended it only streams weights. The block has (warp axis + 1) warps: the last is the producer.
   }];

@@ -8,7 +8,7 @@
 // RUN: cfc-opt %s --attn-plan=machine=h100 | FileCheck %s
 
 // CHECK: attn.plan = "graph small hash = {{[0-9a-f]+}}
-// CHECK-SAME: kernel 0: part = {{[0-9]+}}, warps = {{4|8|16}}, ctas_per_sm = {{[123]}}, ring_stages = {{[0-9]+}}, in_flight = {{[0-9]+}}, prefetch = {{[0-9]+}}, tile_columns = {{[0-9]+}}
+// CHECK-SAME: kernel 0: part = {{[0-9]+}}, warps = {{4|8|16}}, ctas_per_sm = {{[123]}}, ring_stages = {{[0-9]+}}, in_flight = {{[0-9]+}}, prefetch = {{[0-9]+}}, prefetch_later = {{[0-9]+}}, tile_columns = {{[0-9]+}}
 // CHECK-NOT: kernel 1
 // CHECK-SAME: op rms_norm(%n): kernel = 0
 // CHECK-SAME: op linear(%q, %k, %v): kernel = 0, split =

@@ -162,7 +162,7 @@ static std::vector<RequestLengths> lengthsFor(const LengthLimits &limits, const 
 
 /// Predicted microseconds of a block; nothing where the plan cannot be read against the graph.
 static std::optional<double> predictBlock(attn::GraphOp graph, const std::string &planText,
-                                          const Machine &machine, int64_t length) {
+                                          const Machine &machine, CacheLength length) {
   std::string error;
   std::optional<Plan> plan = parsePlan(planText, "plan", error);
   if (!graph || !plan)
@@ -190,7 +190,7 @@ public:
       lengths = lengthsFor(limitsOf(graph), arguments.lengths);
     BenchGpu gpu;
     // What cannot be compiled is reported before the GPU is warmed up.
-    prepare(lengths.empty() ? std::nullopt : std::optional(lengths.front().mean()));
+    prepare(lengths.empty() ? nullptr : &lengths.front());
     if (!source.graph())
       lengths = lengthsFor(limitsOf(inputs), arguments.lengths);
     BenchStream stream(gpu, arguments.replays);
@@ -199,7 +199,7 @@ public:
     if (lengths.empty())
       timeCase(gpu, stream, std::nullopt);
     for (const RequestLengths &each : lengths) {
-      prepare(each.mean());
+      prepare(&each);
       timeCase(gpu, stream, each);
     }
     if (arguments.baseline) {
@@ -218,16 +218,18 @@ public:
 
 private:
   /// Compiles a graph, with a plan for this length; takes a bundle's own code.
-  void prepare(std::optional<int64_t> length) {
-    if (prepared && (source.bundle || *prepared == length))
+  void prepare(const RequestLengths *lengths) {
+    std::string text = lengths ? lengths->text : "";
+    if (prepared && (source.bundle || *prepared == text))
       return;
-    prepared = length;
+    prepared = text;
     if (source.bundle) {
       program.graph = source.bundleGraph();
       program.bundle = source.bundle->data;
     } else {
       BuildOptions options = arguments.build;
-      options.length = length;
+      if (lengths)
+        options.length = lengths->mean(), options.longest = lengths->longestOverMean();
       program.compiled = build(compiler, *source.module, options, Stage::Cubin);
       program.graph = program.compiled->manifest.graphs.front();
       program.bundle = bundleContent(*program.compiled, source.text);
@@ -297,7 +299,8 @@ private:
     result.floorUs = result.bytes.total() / stream.bandwidth() * 1e6;
     result.stream = stream.timeBlocks(result.bytes.total(), result.layers, arguments.replays);
     Machine machine = machineFor(arguments.build.machine, arguments.build.maxSms);
-    result.predictedUs = predictBlock(source.graph(), planText(result.plan), machine, lengths.mean());
+    result.predictedUs = predictBlock(source.graph(), planText(result.plan), machine,
+                                      {lengths.mean(), lengths.longestOverMean()});
     if (!arguments.json && !arguments.baseline)
       print(caseText(result));
     report.cases.push_back(std::move(result));
@@ -320,7 +323,7 @@ private:
   Compiler compiler;
   Source source;
   Program program;
-  std::optional<std::optional<int64_t>> prepared; ///< the length that the program is for
+  std::optional<std::string> prepared; ///< the lengths that the program is for, as text
   std::vector<InputSpec> inputs;
   BenchReport report;
 };

@@ -23,6 +23,8 @@ int64_t RequestLengths::mean() const {
   return (sum(count) + count - 1) / count;
 }
 
+double RequestLengths::longestOverMean() const { return mean() > 0 ? double(longest()) / double(mean()) : 1; }
+
 std::string RequestLengths::describe(int64_t requests) const {
   if (!isRagged())
     return requests > 1 ? fmt::format("{} requests of {} cached tokens", requests, tokens[0])

@@ -27,6 +27,8 @@ struct RequestLengths {
   int64_t sum(int64_t requests) const;
   /// The mean, rounded up: what a plan is made for.
   int64_t mean() const;
+  /// 1 where all are alike.
+  double longestOverMean() const;
   /// "8192 cached tokens", "32 requests of 1 to 8192 cached tokens: 17, 4021, …".
   std::string describe(int64_t requests) const;
 };

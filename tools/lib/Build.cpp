@@ -20,6 +20,7 @@ static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   result.ptxas = options.ptxas;
   result.weightLayout = options.weightLayout;
   result.length = options.length;
+  result.longest = options.longest;
   result.shared = options.shared;
   result.last = last;
   if (options.plan == "auto" || options.plan.starts_with("random:") ||

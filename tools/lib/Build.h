@@ -14,6 +14,7 @@ struct BuildOptions {
   std::string graph;             ///< name of a bundle's graph; "": the only one
   std::string variant;           ///< plan hash of a bundle's variant; "": the one that is for all launches
   std::optional<int64_t> length; ///< cached tokens to plan for; nothing: the planner's choice
+  double longest = 2;            ///< tokens of the longest request over the mean
   int64_t maxSms = 0;            ///< plan for, and run on, at most so many SMs; 0: all
   SharedLayout shared;           ///< of the variants of a bundle
   bool deterministic = true, verbose = false, profile = false;

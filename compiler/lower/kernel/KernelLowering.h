@@ -136,6 +136,7 @@ private:
   int64_t leadingRows(LoadOp load, const MatmulTiling &t);
   Value packedBox(LoadOp load, Value row, Value block);
   int64_t tilesToPrefetch(const MatmulTiling &t);
+  void prefetchLater(LoadOp load, const MatmulTiling &t, int64_t pieces);
   void prefetchTiles(LoadOp load, const MatmulTiling &t, Value isFirst, Value row, Value column);
   Value boxOffset(const MatmulTiling &t, Value firstRow, Value x);
   std::pair<Value, Value> atStackedRow(LoadOp load, Value row, llvm::function_ref<Value(Value)> place);

@@ -359,6 +359,32 @@ void KernelLowering::prefetchTiles(LoadOp load, const MatmulTiling &t, Value isF
   });
 }
 
+/// Of a stream behind others: tiles behind the ring, in the order of the feed. While consumers are busy with
+/// what lies between the two streams the ring is soon full, and the memory has nothing else to do.
+void KernelLowering::prefetchLater(LoadOp load, const MatmulTiling &t, int64_t pieces) {
+  int64_t width = t.tileBlocks * 16, across = t.columns / width, rows = t.rows / pieces;
+  int64_t setRows = kSetRows * sets, stages = layout.stages / sets;
+  bool fits = oneLane && t.packed && t.boxRows == kSetRows && t.columns % width == 0 && rows % setRows == 0;
+  int64_t whole = fits ? t.rows / setRows * across : 0;
+  int64_t tiles = std::min(func.planValue("prefetch_later", 0) / sets, whole - stages);
+  if (tiles <= 0)
+    return;
+  auto [rowOffset, columnOffset] = streamOffset(load);
+  auto one = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value n, ValueRange) -> Values {
+    Value block = b.div(n, across), inPiece = b.rem(block, rows / setRows);
+    Value piece = b.div(block, rows / setRows);
+    if (pieces > 1)
+      piece = b.rem(b.add(piece, itemOf(load)), pieces);
+    Value row = b.add(rowOffset, b.add(b.mul(piece, rows), b.mul(inPiece, setRows)));
+    Value column = b.add(columnOffset, b.mul(b.rem(n, across), width));
+    for (int64_t s = 0; s < sets; ++s)
+      b.create<simt::PrefetchOp>(packedBox(load, b.add(row, s * kSetRows), b.div(column, 64)),
+                                 b.i32(t.tileBytes()));
+    return {};
+  };
+  b.loop(b.i32(stages), b.i32(stages + tiles), b.i32(1), {}, one);
+}
+
 void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
   auto [rowOffset, columnOffset] = streamOffset(load);
   auto tile = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value firstRow, Value block,
@@ -375,7 +401,16 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
   int64_t width = t.tileBlocks * 16, whole = t.columns / width, rest = t.columns % width;
   int64_t ahead = isFirstFeed ? tilesToPrefetch(t) : 0, stages = layout.stages / sets;
   Value isFirstItem = b.eq(itemOf(load), b.create<simt::ClusterIdOp>(b.getI32Type()));
+  // Just before the first tile that may have to wait.
+  int64_t turn = isFirstFeed ? -1 : std::max<int64_t>(0, stages - 2);
   isFirstFeed = false;
+  auto later = [&](Value firstRow, Value c) {
+    if (turn < 0)
+      return;
+    Value base = pieces > 1 ? b.mul(b.rem(itemOf(load), pieces), t.rows / pieces) : b.i32(0);
+    Value n = b.add(b.mul(b.div(b.sub(firstRow, base), kSetRows * sets), whole), c);
+    b.ifThen(b.eq(n, turn), [&] { prefetchLater(load, t, pieces); });
+  };
   auto prefetch = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value firstRow, Value c) {
     Value isFirst = b.andI(isFirstItem, b.andI(b.eq(firstRow, 0), b.eq(c, stages)));
     prefetchTiles(load, t, isFirst, rowOffset, b.add(columnOffset, b.mul(c, width)));
@@ -393,6 +428,7 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
         Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), outer, [&](Value c, ValueRange args) {
           if (ahead)
             prefetch(firstRow, c);
+          later(firstRow, c);
           return tiles(firstRow, c, width, args);
         });
         return rest ? tiles(firstRow, b.i32(whole), rest, in) : in;
