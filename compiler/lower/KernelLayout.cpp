@@ -400,8 +400,12 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
 
 void KernelLayout::placeQueries(FuncOp func) {
   auto add = [&](Value starts, int64_t rows) {
-    if (starts && queries.insert({starts, {allocate(2 * kQueryBytes), rows}}).second == false)
-      queries[starts].rows = std::max(queries[starts].rows, rows);
+    if (!starts)
+      return;
+    auto [entry, isNew] = queries.try_emplace(starts);
+    if (isNew)
+      entry->second.at = allocate(2 * kQueryBytes);
+    entry->second.rows = std::max(entry->second.rows, rows);
   };
   auto rowsOf = [](Value item, Value cache) {
     return itemsOf(item) / cast<CacheType>(cache.getType()).getHeads();

@@ -150,8 +150,7 @@ private:
   int64_t slotBytes = 0; ///< of a ring tile
   double now = 0;
   int64_t clusters = 1, ctas = 1; ///< that run at a time in this round
-  double perSm = 1;               ///< CTAs of an SM that has some
-  int64_t busiest = 1;            ///< CTAs of the SM that has most
+  int64_t perSm = 1;              ///< CTAs of an SM that has some
   int64_t repeats = 1;            ///< how often this round comes
 };
 } // namespace
@@ -187,7 +186,7 @@ void Walk::add(Phase::Kind kind, double us, llvm::function_ref<std::string()> wh
 double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t active, double &hidden) const {
   double part = tiles * active / llvm::sum_of(s.sets, 0.0); // of this CTA's bytes
   // Sets that share an SM slow each other down once they fill it.
-  double share = std::max(1.0, machine.setShare * active * busiest);
+  double share = std::max(1.0, machine.setShare * active * perSm);
   double consumer = s.tileNs * share * 1e-3;
   int64_t stages = std::max<int64_t>(1, plan.ringStages / setsOf(plan));
   int64_t inFlight =
@@ -440,8 +439,7 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   clusters = nowClusters, repeats = times;
   ctas = clusters * plan.part;
   // An SM gets as many CTAs as it may hold, though others have none (measured).
-  busiest = std::min(plan.ctasPerSm, ctas);
-  perSm = busiest;
+  perSm = std::min(plan.ctasPerSm, ctas);
   ringUs = double(ctas) * plan.ringStages * slotBytes / machine.bandwidth * 1e6;
   double start = now;
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {

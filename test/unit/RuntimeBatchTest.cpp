@@ -1,12 +1,10 @@
 // An engine with a bundle for several batch sizes, through the C interface: weights packed once, one pool of
 // pages, one workspace, a binding of each graph. Behind the driver table, launches run on the emulator.
+#include "EmulatedLaunch.h"
 #include "RuntimeHost.h"
 #include "dialects/attn/Elements.h"
-#include "runtime/emulator/Emulator.h"
 #include "tools/lib/Batches.h"
 #include "tools/lib/Build.h"
-#include "llvm/Support/raw_ostream.h"
-#include <cstring>
 #include <map>
 
 using namespace cfc::runtime;
@@ -252,17 +250,7 @@ private:
   }
 
   void run(const FakeLaunch &launch) {
-    cfc::emu::Options options;
-    options.seed = ++seed;
-    cfc::emu::Report report =
-        compiled.programs.at(launch.kernel)
-            ->launch(launch.kernel, launch.grid / launch.cluster, reinterpret_cast<void *>(launch.table),
-                     reinterpret_cast<void *>(launch.workspace), emulated, options);
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    report.print(stream);
-    INFO(text);
-    CHECK(report.ok);
+    runOnEmulator(*compiled.programs.at(launch.kernel), launch, emulated, ++seed);
   }
 
   Compiled &compiled = compiledOnce();

@@ -7,13 +7,12 @@
 #ifndef CFC_TEST_UNIT_RUNTIMEENGINE_H
 #define CFC_TEST_UNIT_RUNTIMEENGINE_H
 
+#include "EmulatedLaunch.h"
 #include "RuntimeHost.h"
 #include "compiler/pipeline/Pipeline.h"
 #include "dialects/attn/Elements.h"
 #include "mlir/Parser/Parser.h"
-#include "runtime/emulator/Emulator.h"
 #include "tools/lib/Dialects.h"
-#include "llvm/Support/raw_ostream.h"
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -284,17 +283,7 @@ private:
 
   /// One launch on the emulator, every time in another order of threads.
   void run(const FakeLaunch &launch) {
-    cfc::emu::Options options;
-    options.seed = ++seed;
-    cfc::emu::Report report =
-        compiled.program(launch.kernel)
-            .launch(launch.kernel, launch.grid / launch.cluster, reinterpret_cast<void *>(launch.table),
-                    reinterpret_cast<void *>(launch.workspace), emulated, options);
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    report.print(stream);
-    INFO(text);
-    CHECK(report.ok);
+    runOnEmulator(compiled.program(launch.kernel), launch, emulated, ++seed);
   }
 
   Compiled &compiled;

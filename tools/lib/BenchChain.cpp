@@ -5,7 +5,6 @@
 #include "tools/lib/Session.h"
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 using namespace cfc;
 using namespace cfc::runtime;
@@ -268,20 +267,14 @@ void BenchChain::packRandom(const TensorSpec &spec, CUdeviceptr to, Distribution
 
 /// Lengths, positions, slots and block tables of the requests; starts and masks of query tokens.
 Tensor BenchChain::indices(const InputSpec &input) const {
-  Tensor tensor(input.type, input.shape);
   std::vector<double> starts;
   if (!input.queries.empty())
     starts = evenStarts(input.requests, input.rows);
-  if (input.role == DataRole::Mask) {
-    std::vector<uint64_t> bits = drawnTrees(starts, input.rows, 1);
-    std::memcpy(tensor.mutableData(), bits.data(), tensor.bytes());
-    return tensor;
-  }
-  if (input.role == DataRole::Starts) {
-    for (int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.set(i, starts[size_t(i)]);
-    return tensor;
-  }
+  if (input.role == DataRole::Mask)
+    return treesTensor(starts, input.rows, 1);
+  if (input.role == DataRole::Starts)
+    return startsTensor(input.type, starts);
+  Tensor tensor(input.type, input.shape);
   int64_t last = INT64_MAX; // of the rope table, which serves where the table ends
   for (const InputSpec &table : inputs)
     if (isRopeTable(&table))

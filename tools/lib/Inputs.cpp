@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -153,16 +152,9 @@ static Tensor randomPlaces(const TensorMap &tensors, const InputSpec &spec, cons
 
 /// Starts, or masks of random trees.
 static Tensor randomQueries(const TensorMap &tensors, const InputSpec &spec, const RandomOptions &random) {
-  Tensor result(spec.type, spec.shape);
   std::vector<double> starts = startsFor(tensors, spec, random);
-  if (spec.role == DataRole::Starts) {
-    for (int64_t i = 0; i < result.elements(); ++i)
-      result.set(i, starts[size_t(i)]);
-    return result;
-  }
-  std::vector<uint64_t> bits = drawnTrees(starts, spec.rows, random.seed);
-  std::memcpy(result.mutableData(), bits.data(), result.bytes());
-  return result;
+  return spec.role == DataRole::Starts ? startsTensor(spec.type, starts)
+                                       : treesTensor(starts, spec.rows, random.seed);
 }
 
 void cfc::addRandom(TensorMap &tensors, const InputSpec &spec, const RandomOptions &random) {

@@ -1,6 +1,7 @@
 //===- Queries.cpp - Rows of requests with several query tokens -----------===//
 #include "tools/lib/Queries.h"
 #include <algorithm>
+#include <cstring>
 #include <random>
 
 using namespace cfc;
@@ -27,7 +28,7 @@ std::vector<double> cfc::drawnStarts(int64_t requests, int64_t rows, uint64_t se
   return starts;
 }
 
-std::vector<uint64_t> cfc::drawnTrees(const std::vector<double> &starts, int64_t rows, uint64_t seed) {
+static std::vector<uint64_t> drawnTrees(const std::vector<double> &starts, int64_t rows, uint64_t seed) {
   std::mt19937_64 engine(seed);
   std::vector<uint64_t> bits;
   for (int64_t row = 0; row < rows; ++row) {
@@ -46,6 +47,20 @@ std::vector<uint64_t> cfc::drawnTrees(const std::vector<double> &starts, int64_t
     bits.push_back(ancestors | uint64_t(1) << place.index);
   }
   return bits;
+}
+
+Tensor cfc::startsTensor(DType type, const std::vector<double> &starts) {
+  Tensor tensor(type, {int64_t(starts.size())});
+  for (int64_t i = 0; i < tensor.elements(); ++i)
+    tensor.set(i, starts[size_t(i)]);
+  return tensor;
+}
+
+Tensor cfc::treesTensor(const std::vector<double> &starts, int64_t rows, uint64_t seed) {
+  std::vector<uint64_t> bits = drawnTrees(starts, rows, seed);
+  Tensor tensor(DType::i64, {rows});
+  std::memcpy(tensor.mutableData(), bits.data(), tensor.bytes());
+  return tensor;
 }
 
 std::vector<double> cfc::startsOf(const Tensor &tensor) {

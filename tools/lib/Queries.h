@@ -13,11 +13,11 @@ std::vector<double> evenStarts(int64_t requests, int64_t rows);
 /// are nobody's.
 std::vector<double> drawnStarts(int64_t requests, int64_t rows, uint64_t seed);
 
-/// Bits of a mask: the tokens of each request form random trees, in which each sees its ancestors and itself.
-/// What rows of nobody have means nothing.
-std::vector<uint64_t> drawnTrees(const std::vector<double> &starts, int64_t rows, uint64_t seed);
-
-/// A tensor of i32 or i64 in doubles.
+/// A tensor of i32 or i64 in doubles, and back.
 std::vector<double> startsOf(const Tensor &tensor);
+Tensor startsTensor(DType type, const std::vector<double> &starts);
+/// Bits of a mask, of i64: the tokens of each request form random trees, in which each sees its ancestors and
+/// itself. What rows of nobody have means nothing.
+Tensor treesTensor(const std::vector<double> &starts, int64_t rows, uint64_t seed);
 
 } // namespace cfc

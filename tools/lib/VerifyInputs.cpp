@@ -180,19 +180,12 @@ void Verifier::drawQueries(TensorMap &inputs, size_t index) const {
   for (const InputSpec &spec : specs) {
     if (spec.role != DataRole::Starts || isGiven(spec))
       continue;
-    std::vector<double> starts = drawnStarts(spec.requests, spec.rows, seed);
-    Tensor tensor(spec.type, spec.shape);
-    for (int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.set(i, starts[size_t(i)]);
-    inputs.at(spec.name) = tensor;
+    inputs.at(spec.name) = startsTensor(spec.type, drawnStarts(spec.requests, spec.rows, seed));
   }
   for (const InputSpec &spec : specs) {
     if (spec.role != DataRole::Mask || isGiven(spec))
       continue;
-    std::vector<uint64_t> bits = drawnTrees(startsOf(inputs.at(spec.queries)), spec.rows, seed);
-    Tensor tensor(spec.type, spec.shape);
-    std::memcpy(tensor.mutableData(), bits.data(), tensor.bytes());
-    inputs.at(spec.name) = tensor;
+    inputs.at(spec.name) = treesTensor(startsOf(inputs.at(spec.queries)), spec.rows, seed);
   }
 }
 

@@ -44,6 +44,9 @@ private:
   void syncSet();
   /// Runs body(i) for this consumer thread's i of [0, n).
   void forEach(int64_t n, llvm::function_ref<void(Value)> body);
+  /// All threads share a state [heads][dim + 2]: `width` elements of a head, from d on, at a time.
+  void forEachOfState(int64_t heads, int64_t dim,
+                      llvm::function_ref<void(Value head, Value d, int64_t width)> body);
   /// The same with `load(i)` of up to `batch` i ahead of their use(i, value): a loop would wait for each
   /// load.
   void forEachBatched(int64_t n, int64_t batch, llvm::function_ref<Value(Value)> load,
@@ -136,6 +139,7 @@ private:
   int64_t leadingRows(LoadOp load, const MatmulTiling &t);
   Value packedBox(LoadOp load, Value row, Value block);
   int64_t tilesToPrefetch(const MatmulTiling &t);
+  int64_t laterTilesToPrefetch(const MatmulTiling &t, int64_t pieces);
   void prefetchLater(LoadOp load, const MatmulTiling &t, int64_t pieces);
   void prefetchTiles(LoadOp load, const MatmulTiling &t, Value isFirst, Value row, Value column);
   Value boxOffset(const MatmulTiling &t, Value firstRow, Value x);
@@ -333,6 +337,9 @@ private:
   void mergeLevels(AttendOp op, Value stack);
   void mergeSets(AttendOp op, Value firstHead);
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
+  /// The score, to the base 2 and without a bias, of a head's query and a new key of `dim` elements: by a
+  /// warp, in all lanes.
+  Value scoreOfNew(AttendNewOp op, Value head, int64_t dim, llvm::function_ref<Value(Value d)> key);
   void storeMerged(AttendNewOp op,
                    llvm::function_ref<SoftmaxState(Value head, Value d, int64_t width)> merged);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
@@ -502,6 +509,8 @@ mlir::Value placeOfRow(SimtBuilder &b, MatmulOp op, mlir::Value row);
 /// Elements of o that a thread takes together where `threads` share [heads][dim]: their m and l are then
 /// loaded, and their factors computed, once for all. 1, 2 or 4; it divides dim.
 int64_t elementsTogether(int64_t heads, int64_t dim, int64_t threads);
+/// The head, and its first element, of the i-th `width` elements.
+std::pair<mlir::Value, mlir::Value> headAndElement(SimtBuilder &b, mlir::Value i, int64_t dim, int64_t width);
 /// `width` elements of head h, from d on, of a state [heads][dim + 2] at `base`, with the head's m and l; the
 /// thread of element 0 also stores those if `sums` says so.
 SoftmaxState loadState(SimtBuilder &b, mlir::Value base, mlir::Value head, mlir::Value d, int64_t dim,

@@ -289,6 +289,19 @@ int64_t cfc::kernel::elementsTogether(int64_t heads, int64_t dim, int64_t thread
   return width;
 }
 
+std::pair<Value, Value> cfc::kernel::headAndElement(SimtBuilder &b, Value i, int64_t dim, int64_t width) {
+  return {b.div(i, dim / width), b.mul(b.rem(i, dim / width), width)};
+}
+
+void KernelLowering::forEachOfState(int64_t heads, int64_t dim,
+                                    function_ref<void(Value, Value, int64_t)> body) {
+  int64_t width = elementsTogether(heads, dim, threads);
+  forEach(heads * dim / width, [&](Value i) {
+    auto [head, d] = headAndElement(b, i, dim, width);
+    body(head, d, width);
+  });
+}
+
 SoftmaxState cfc::kernel::loadState(SimtBuilder &b, Value base, Value head, Value d, int64_t dim,
                                     int64_t width) {
   Value row = b.offset(base, b.mul(head, (dim + 2) * 4)), at = b.offset(row, b.mul(d, 4));
@@ -454,9 +467,7 @@ void KernelLowering::mergeSets(AttendOp op, Value firstHead) {
   Value to = bufferOf(op.getResult());
   if (firstHead)
     to = b.offset(to, b.mul(firstHead, (dim + 2) * 4));
-  int64_t width = elementsTogether(heads, dim, threads);
-  forEach(heads * dim / width, [&](Value i) {
-    Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
+  forEachOfState(heads, dim, [&](Value head, Value d, int64_t width) {
     auto merge = [&] {
       SoftmaxState sum = mergeTree<SoftmaxState>(
           leaves, [&](int64_t s) { return loadState(b, b.offset(from, s * stride), head, d, dim, width); },
@@ -490,8 +501,10 @@ void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack, 
   int64_t width = elementsTogether(heads, dim, setThreads);
   b.loop(b.rem(tid, setThreads), b.i32(heads * dim / width), b.i32(setThreads), {},
          [&](Value i, ValueRange) -> Values {
-           Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
-           auto load = [&](Value from) { return loadState(b, from, head, d, dim, width); };
+           auto [head, d] = headAndElement(b, i, dim, width);
+           auto load = [&, head = head, d = d](Value from) {
+             return loadState(b, from, head, d, dim, width);
+           };
            SoftmaxState carry = mergeTree<SoftmaxState>(
                kLanes, [&](int64_t j) { return load(b.offset(lanes, j * stateBytes)); },
                [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
@@ -501,13 +514,13 @@ void KernelLowering::mergeGroup(AttendOp op, Value g, Value lanes, Value stack, 
              Value stores = b.xorI(isWhole, 1);
              if (firstHead) // the last pass may have fewer heads
                stores = b.andI(stores, b.lt(b.add(firstHead, head), op.getResult().getType().getShape()[0]));
-             b.ifThen(stores, [&] { storeState(b, carry, group, head, d, dim); });
+             b.ifThen(stores, [&, head = head, d = d] { storeState(b, carry, group, head, d, dim); });
            }
            for (int64_t level = 0; level < levels; ++level) {
              Value at = b.offset(stack, level * stateBytes);
              Value merges = level + 1 == levels ? b.i1(false) : b.ne(b.andI(g, int64_t(1) << level), 0);
              Value stores = b.andI(active, b.xorI(merges, b.i1(true)));
-             b.ifThen(stores, [&] { storeState(b, carry, at, head, d, dim); });
+             b.ifThen(stores, [&, head = head, d = d] { storeState(b, carry, at, head, d, dim); });
              if (level + 1 == levels)
                break;
              active = b.andI(active, merges);
@@ -529,9 +542,7 @@ void KernelLowering::mergeLevels(AttendOp op, Value stack) {
   int64_t stateBytes = heads * (dim + 2) * 4;
   Value groups = groupsWithTokens(op), last = b.offset(stack, (levels - 1) * stateBytes);
   b.ifThen(b.lt(groups, kGroups), [&] {
-    int64_t width = elementsTogether(heads, dim, threads);
-    forEach(heads * dim / width, [&](Value i) {
-      Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
+    forEachOfState(heads, dim, [&](Value head, Value d, int64_t width) {
       Values total(2 + width, b.f32(0));
       total[0] = b.negInf();
       for (int64_t level = 0; level + 1 < levels; ++level) {

@@ -90,6 +90,17 @@ Value KernelLowering::isIdle(Value slotMemory, Value row, Value cache) {
   return cache ? b.orI(idle, b.ge(slot, slotsOf(caches.find(cache)->second))) : idle;
 }
 
+Value KernelLowering::scoreOfNew(AttendNewOp op, Value head, int64_t dim, function_ref<Value(Value)> key) {
+  Value dot = b.loop(lane, b.i32(dim), b.i32(32), b.f32(0), [&](Value d, ValueRange sum) -> Values {
+    Value q = loadElement(op.getQ(), b.add(b.mul(head, dim), d));
+    return {b.fadd(sum[0], b.fmul(q, key(d)))};
+  })[0];
+  for (int64_t x = 16; x; x /= 2)
+    dot = b.fadd(
+        dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
+  return scoreOf(b, dot, op.getScale().convertToDouble(), numberOf(op.getSoftcap()));
+}
+
 LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   if (op.hasQueries())
     return lowerAttendNewTokens(op);
@@ -109,14 +120,7 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   sync(); // the last reader of the scratch
   // One warp a head: its score in base 2.
   b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {
-    Value dot = b.loop(lane, b.i32(dim), b.i32(32), b.f32(0), [&](Value d, ValueRange sum) -> Values {
-      Value q = loadElement(op.getQ(), b.add(b.mul(head, dim), d)), k = loadElement(op.getK(), d);
-      return {b.fadd(sum[0], b.fmul(q, k))};
-    })[0];
-    for (int64_t x = 16; x; x /= 2)
-      dot = b.fadd(
-          dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
-    Value score = scoreOf(b, dot, op.getScale().convertToDouble(), numberOf(op.getSoftcap()));
+    Value score = scoreOfNew(op, head, dim, [&](Value d) { return loadElement(op.getK(), d); });
     if (bias)
       score = b.fadd(score, bias(head, newest));
     b.ifThen(b.eq(lane, 0), [&] { b.store(score, b.offset(scratch, b.mul(head, 4))); });
@@ -141,9 +145,7 @@ void KernelLowering::storeMerged(AttendNewOp op, function_ref<SoftmaxState(Value
   int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
   Value to = bufferOf(op.getResult());
   bool inPlace = layout.isInPlace(op);
-  int64_t width = elementsTogether(heads, vDim, threads);
-  forEach(heads * vDim / width, [&](Value i) {
-    Value head = b.div(i, vDim / width), d = b.mul(b.rem(i, vDim / width), width);
+  forEachOfState(heads, vDim, [&](Value head, Value d, int64_t width) {
     storeState(b, merged(head, d, width), to, head, d, vDim, /*sums=*/!inPlace);
   });
   sync();
@@ -176,14 +178,13 @@ LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
     Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
     return SoftmaxState{b.select(empty, s.m, all.m), b.select(empty, s.l, all.l), all.o};
   };
-  int64_t width = elementsTogether(heads, dim, threads);
-  forEach(heads * dim / width, [&](Value i) {
-    Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
+  forEachOfState(heads, dim, [&](Value head, Value d, int64_t width) {
     SoftmaxState s = withSink(loadState(b, from, head, d, dim, width), head);
     Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
     Value l = b.select(empty, b.f32(1), s.l);
+    Value first = b.add(b.mul(head, dim), d);
     for (auto [j, o] : llvm::enumerate(s.o))
-      storeElement(op.getResult(), b.add(b.mul(i, width), j), b.select(empty, b.f32(0), b.fdiv(o, l)));
+      storeElement(op.getResult(), b.add(first, j), b.select(empty, b.f32(0), b.fdiv(o, l)));
   });
   forEach(heads, [&](Value head) {
     SoftmaxState s = withSink(loadState(b, from, head, b.i32(0), dim, 1), head);

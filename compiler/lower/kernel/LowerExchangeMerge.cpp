@@ -78,9 +78,7 @@ void KernelLowering::mergePayloads(ExchangeOp op, ArrayRef<Value> bases, Value r
   int64_t n = bases.size();
   if (kind == StateKind::Softmax) {
     int64_t dim = type.getShape()[1] - 2, heads = elements / (dim + 2);
-    int64_t width = elementsTogether(heads, dim, threads);
-    forEach(heads * dim / width, [&](Value i) {
-      Value head = b.div(i, dim / width), d = b.mul(b.rem(i, dim / width), width);
+    forEachOfState(heads, dim, [&](Value head, Value d, int64_t width) {
       SoftmaxState s = mergeTree<SoftmaxState>(
           n, [&](int64_t w) { return loadState(b, bases[w], head, d, dim, width); },
           [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });

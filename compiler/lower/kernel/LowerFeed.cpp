@@ -359,16 +359,21 @@ void KernelLowering::prefetchTiles(LoadOp load, const MatmulTiling &t, Value isF
   });
 }
 
-/// Of a stream behind others: tiles behind the ring, in the order of the feed. While consumers are busy with
-/// what lies between the two streams the ring is soon full, and the memory has nothing else to do.
+/// How many tiles of each set behind the ring a stream behind others has to prefetch.
+int64_t KernelLowering::laterTilesToPrefetch(const MatmulTiling &t, int64_t pieces) {
+  int64_t width = t.tileBlocks * 16, setRows = kSetRows * sets;
+  bool fits = oneLane && t.packed && t.boxRows == kSetRows && t.columns % width == 0 &&
+              t.rows / pieces % setRows == 0;
+  int64_t whole = fits ? t.rows / setRows * (t.columns / width) : 0;
+  return std::clamp<int64_t>(func.planValue("prefetch_later", 0) / sets, 0,
+                             std::max<int64_t>(0, whole - layout.stages / sets));
+}
+
+/// In the order of the feed. While consumers are busy with what lies between the two streams the ring is soon
+/// full, and the memory has nothing else to do.
 void KernelLowering::prefetchLater(LoadOp load, const MatmulTiling &t, int64_t pieces) {
   int64_t width = t.tileBlocks * 16, across = t.columns / width, rows = t.rows / pieces;
   int64_t setRows = kSetRows * sets, stages = layout.stages / sets;
-  bool fits = oneLane && t.packed && t.boxRows == kSetRows && t.columns % width == 0 && rows % setRows == 0;
-  int64_t whole = fits ? t.rows / setRows * across : 0;
-  int64_t tiles = std::min(func.planValue("prefetch_later", 0) / sets, whole - stages);
-  if (tiles <= 0)
-    return;
   auto [rowOffset, columnOffset] = streamOffset(load);
   auto one = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value n, ValueRange) -> Values {
     Value block = b.div(n, across), inPiece = b.rem(block, rows / setRows);
@@ -382,7 +387,7 @@ void KernelLowering::prefetchLater(LoadOp load, const MatmulTiling &t, int64_t p
                                  b.i32(t.tileBytes()));
     return {};
   };
-  b.loop(b.i32(stages), b.i32(stages + tiles), b.i32(1), {}, one);
+  b.loop(b.i32(stages), b.i32(stages + laterTilesToPrefetch(t, pieces)), b.i32(1), {}, one);
 }
 
 void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
@@ -401,15 +406,13 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
   int64_t width = t.tileBlocks * 16, whole = t.columns / width, rest = t.columns % width;
   int64_t ahead = isFirstFeed ? tilesToPrefetch(t) : 0, stages = layout.stages / sets;
   Value isFirstItem = b.eq(itemOf(load), b.create<simt::ClusterIdOp>(b.getI32Type()));
-  // Just before the first tile that may have to wait.
-  int64_t turn = isFirstFeed ? -1 : std::max<int64_t>(0, stages - 2);
+  bool hasLater = !isFirstFeed && laterTilesToPrefetch(t, pieces) > 0;
   isFirstFeed = false;
   auto later = [&](Value firstRow, Value c) {
-    if (turn < 0)
-      return;
     Value base = pieces > 1 ? b.mul(b.rem(itemOf(load), pieces), t.rows / pieces) : b.i32(0);
     Value n = b.add(b.mul(b.div(b.sub(firstRow, base), kSetRows * sets), whole), c);
-    b.ifThen(b.eq(n, turn), [&] { prefetchLater(load, t, pieces); });
+    // Just before the first tile that may have to wait.
+    b.ifThen(b.eq(n, std::max<int64_t>(0, stages - 2)), [&] { prefetchLater(load, t, pieces); });
   };
   auto prefetch = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value firstRow, Value c) {
     Value isFirst = b.andI(isFirstItem, b.andI(b.eq(firstRow, 0), b.eq(c, stages)));
@@ -428,7 +431,8 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
         Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), outer, [&](Value c, ValueRange args) {
           if (ahead)
             prefetch(firstRow, c);
-          later(firstRow, c);
+          if (hasLater)
+            later(firstRow, c);
           return tiles(firstRow, c, width, args);
         });
         return rest ? tiles(firstRow, b.i32(whole), rest, in) : in;

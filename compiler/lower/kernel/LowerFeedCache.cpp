@@ -48,8 +48,7 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
   t.segments = b.shr(b.add(t.length, kSegment - 1), 6);
   if (int64_t window = load.getWindow()) {
     // The token that attends is one of them, and where it is appended the cache does not have it.
-    Value first =
-        b.sub(b.add(t.query, 1), b.i32(std::min<int64_t>(window, std::numeric_limits<int32_t>::max())));
+    Value first = b.sub(b.add(t.query, 1), b.i32(cachedInWindow(window, /*appends=*/false)));
     t.firstToken = b.min(b.max(first, b.i32(0)), t.length);
     t.firstSegment = b.shr(t.firstToken, 6);
     t.segments = b.sub(t.segments, t.firstSegment);

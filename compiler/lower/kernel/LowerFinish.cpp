@@ -66,11 +66,8 @@ void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value cou
   int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
   constexpr int64_t kAhead = 96; // words that a thread loads before it merges the first
   int64_t width = elementsTogether(heads, dim, 2 * threads), words = 2 + width;
-  auto headAndDim = [&](Value i) {
-    return std::pair(b.div(i, dim / width), b.mul(b.rem(i, dim / width), width));
-  };
   auto load = [&](Value i) {
-    auto [head, d] = headAndDim(i);
+    auto [head, d] = headAndElement(b, i, dim, width);
     Values all;
     for (int64_t k = 0; k < n; ++k) {
       Value at = b.i32(k), exists;
@@ -83,7 +80,7 @@ void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value cou
     return all;
   };
   auto merge = [&](Value i, Values all) {
-    auto [head, d] = headAndDim(i);
+    auto [head, d] = headAndElement(b, i, dim, width);
     SoftmaxState whole = mergeTree<SoftmaxState>(
         n, [&](int64_t k) { return SoftmaxState::from(ValueRange(all).slice(words * k, words)); },
         [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });

@@ -141,22 +141,14 @@ LogicalResult KernelLowering::lowerAttendNewTokens(AttendNewOp op) {
   sync(); // the last reader of the scores
   b.loop(warp, b.mul(count, heads), b.i32(warps), {}, [&](Value i, ValueRange) -> Values {
     Value j = b.div(i, heads), head = b.rem(i, heads), row = b.add(first, j), key = b.add(t.base, j);
-    Value dot = b.loop(lane, b.i32(dim), b.i32(32), b.f32(0), [&](Value d, ValueRange sum) -> Values {
-      Value q = loadElement(op.getQ(), b.add(b.mul(head, dim), d));
-      return {b.fadd(sum[0], b.fmul(q, k.at(row, d)))};
-    })[0];
-    for (int64_t x = 16; x; x /= 2)
-      dot = b.fadd(
-          dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
-    Value score = scoreOf(b, dot, op.getScale().convertToDouble(), numberOf(op.getSoftcap()));
+    Value score = scoreOfNew(op, head, dim, [&](Value d) { return k.at(row, d); });
     if (bias)
       score = b.fadd(score, bias(head, key));
     Value hidden = isIdle(op.getSlot(), row, load.getCache());
     if (t.bits)
       hidden = b.orI(hidden, b.xorI(seesNew(t, key), b.i1(true)));
     if (int64_t window = load.getWindow())
-      hidden = b.orI(
-          hidden, b.ge(b.sub(t.query, key), std::min<int64_t>(window, std::numeric_limits<int32_t>::max())));
+      hidden = b.orI(hidden, b.ge(b.sub(t.query, key), cachedInWindow(window, /*appends=*/false)));
     b.ifThen(b.eq(lane, 0), [&] { b.store(b.select(hidden, b.negInf(), score), scoreAt(head, j)); });
     return {};
   });
