@@ -8,8 +8,10 @@ using namespace cfc;
 
 std::vector<double> cfc::evenStarts(int64_t requests, int64_t rows) {
   std::vector<double> starts;
-  for (int64_t r = 0; r <= requests; ++r)
-    starts.push_back(double(rows * r / requests));
+  for (int64_t r = 0; r <= requests; ++r) {
+    int64_t first = rows * r / requests;
+    starts.push_back(double(first));
+  }
   return starts;
 }
 
