@@ -30,7 +30,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from property_cases import draw, shrink_steps, write_inputs
+from property_cases import Case, draw, shrink_steps, write_inputs
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIMIT = 120  # seconds of one run: the emulator itself ends a launch that hangs
@@ -135,7 +135,7 @@ def shrink(runner, case, outcome, folder):
 
 def report(options, runner, seed, case, outcome, work):
     """Prints a failure: how to repeat it, and the smallest graph that shows it."""
-    repeat = f"tools/property.py --seed={seed}"
+    repeat = f"tools/property.py --seed={seed}" + "".join(f" --set={name}={value}" for name, value in options.set)
     if options.mutate:
         repeat += f" --mutate={shlex.quote(options.mutate)}"
     print(f"FAILED: {repeat}\n  {outcome.kind}", flush=True)
@@ -159,7 +159,7 @@ def run_cases(options):
 
         def one(seed):
             folder = pathlib.Path(scratch) / str(seed)
-            case = draw(seed)
+            case = draw(seed, options.set)
             outcome = runner.run(case, folder)
             shutil.rmtree(folder, ignore_errors=True)
             return seed, case, outcome
@@ -211,6 +211,7 @@ def parse(arguments):
     parser.add_argument("--report", type=int, default=5, help="failures that are shrunk and printed (5)")
     parser.add_argument("--most-refused", type=float, default=20, help="per cent of 50 cases or more (20)")
     parser.add_argument("--mutate", metavar="REGEX=>TEXT", help="edit the kernels before they run")
+    parser.add_argument("--set", metavar="FIELD=TEXT", action="append", default=[], help="of all cases: --set=cache=f8E4M3FN")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="print failures as they are")
     parser.add_argument("--show", action="store_true", help="print the case's graph and command, and run nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
@@ -221,6 +222,10 @@ def parse(arguments):
     options.seed = options.seed if options.seed is not None else today if nightly else 1
     if options.cases < 1 or options.jobs < 1 or options.seed < 0 or options.report < 0:
         parser.error("--cases and --jobs are at least 1, --seed and --report at least 0")
+    options.set = [tuple(one.partition("=")[::2]) for one in options.set]
+    for name, _ in options.set:
+        if Case.__dataclass_fields__.get(name) is None or Case.__dataclass_fields__[name].type is not str:
+            parser.error(f"--set={name}: a case has no text of that name")
     if options.mutate:
         try:
             re.compile(options.mutate.partition("=>")[0])
@@ -238,7 +243,8 @@ def main(arguments):
     if not options.show:
         return run_cases(options)
     for seed in range(options.seed, options.seed + options.cases):
-        print(f"// seed {seed}: {draw(seed).describe()}\n{draw(seed).graph()}")
+        case = draw(seed, options.set)
+        print(f"// seed {seed}: {case.describe()}\n{case.graph()}")
     return 0
 
 

@@ -40,6 +40,7 @@ class Case:
     inner: str = "f16"
     weight: str = "f16"
     cache: str = "f16"
+    scales: str = ""  # of the cache, which f8 has: heads, one, mixed
     gain: str = "f16"
     # Operations.
     attention: bool = True
@@ -126,7 +127,7 @@ class Case:
         for field in ("norm", "qk_norm", "score_bias", "post_norm"):
             if getattr(self, field):
                 names.add(f"{field.replace('_', ' ')} {getattr(self, field)}")
-        for field in ("bias", "rope", "window", "softcap", "sinks", "lse", "residual", "shared", "late"):
+        for field in ("bias", "rope", "scales", "window", "softcap", "sinks", "lse", "residual", "shared", "late"):
             if getattr(self, field):
                 names.add(field)
         if self.attention:
@@ -253,8 +254,9 @@ class GraphWriter:
         other = f", v_dim = {case.v_dim}" if case.v_dim != case.dim else ""
         cache = self.argument(f"cache{suffix}", f"!attn.kv_cache<heads = {case.heads}, dim = {case.dim}{other}{page}, {case.cache}>")
         scales = ""
-        if case.cache == "f8E4M3FN":
-            scales = f" scales {self.tensor('k_scale', 'f32', case.heads)}, {self.tensor('v_scale', 'f32', 1)}"
+        if case.scales or case.cache == "f8E4M3FN":
+            one = {"one": (1, 1), "heads": (case.heads, case.heads)}.get(case.scales, (case.heads, 1))
+            scales = f" scales {self.tensor('k_scale', 'f32', one[0])}, {self.tensor('v_scale', 'f32', one[1])}"
         queries = f" queries {self.tensor('starts', 'i32', case.requests + 1)}" if case.counts else ""
         if case.append:
             slot = self.tensor("slot", "i64", case.tokens)
@@ -427,8 +429,9 @@ class Draw:
         act = self.pick(*KINDS)
         mixed = self.chance(20)
         inner, weight, cache = (self.pick(*KINDS) if mixed else act for _ in range(3))
-        cache = self.sometimes(3, "f8E4M3FN", otherwise=cache)
-        return {"act": act, "inner": inner, "weight": weight, "cache": cache, "gain": self.pick(*GAINS)}
+        cache = self.sometimes(12, "f8E4M3FN", otherwise=cache)
+        scales = self.pick("heads", "one", "mixed") if cache == "f8E4M3FN" or self.chance(3) else ""
+        return {"act": act, "inner": inner, "weight": weight, "cache": cache, "scales": scales, "gain": self.pick(*GAINS)}
 
     def batch(self, attention, linears):
         tokens = self.requests(attention, linears)
@@ -489,13 +492,13 @@ class Draw:
                     max_sms=self.sometimes(15, 8, 20, 64, otherwise=0), **fields)  # fmt: skip
 
 
-def draw(seed):
-    """The case of a seed: the first one drawn that is small enough."""
+def draw(seed, fields=()):
+    """The case of a seed: the first one drawn that is small enough; with other `fields`, (name, value) of texts."""
     source = Draw(seed)
     while True:
         case = source.case()
         if case.cost() <= BUDGET:
-            return case
+            return replace(case, **dict(fields)) if fields else case
 
 
 # === Shrinking ===
@@ -506,7 +509,7 @@ PLAINER = {
     "norm": ("", "rms"), "bias": (False,), "out_bias": (False,), "qk_norm": ("", "heads"), "rope": ("", "q"), "window": (0,), "softcap": (0,), "sinks": ("", "f16"),
     "counts": ((),), "mask": (False,), "score_bias": ("", "distance"), "lse": (False,), "append": (False,), "attention": (False,), "layout": ("native",), "max_sms": (0,),
     "shared": (0,), "late": (0,), "page": (0,), "group": (1,), "heads": (1,), "table": ("none",), "style": ("half_split",),
-    "act": ("f16",), "inner": ("f16",), "weight": ("f16",), "cache": ("f16",), "gain": ("f16",), "dim": (32,), "hidden": (64,), "out": (64,), "order": (0,),
+    "act": ("f16",), "inner": ("f16",), "weight": ("f16",), "cache": ("f16",), "scales": ("", "one"), "gain": ("f16",), "dim": (32,), "hidden": (64,), "out": (64,), "order": (0,),
 }  # fmt: skip
 SIZES = ("dim", "hidden", "out")
 

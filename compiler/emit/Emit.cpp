@@ -236,13 +236,16 @@ emit(ModuleOp simtModule, const EmitOptions &options,
 } // namespace
 
 /// The version that knows what `op` becomes, before and after simt-to-nvvm: a fence that makes a tensor map
-/// in memory visible, stores that count at an mbarrier. sm_90a itself, cluster scopes on mbarriers, bulk and
-/// tensor copies all came with 8.0.
+/// in memory visible, stores that count at an mbarrier, numbers of 8 bits (for LLVM). sm_90a itself, cluster
+/// scopes on mbarriers, bulk and tensor copies all came with 8.0.
 static int ptxVersionOf(Operation *op) {
   auto ptx = dyn_cast<LLVM::InlineAsmOp>(op);
   auto becomes = [&](StringRef text) { return ptx && ptx.getAsmString().contains(text); };
   if (isa<simt::TensorMapAcquireOp>(op) || becomes("fence.proxy.tensormap"))
     return 83;
+  auto call = dyn_cast<LLVM::CallIntrinsicOp>(op);
+  if (isa<simt::UnpackE4m3Op, simt::PackE4m3Op>(op) || (call && call.getIntrin().contains("e4m3x2")))
+    return 81;
   return isa<simt::StoreAsyncOp>(op) || becomes("st.async") ? 81 : 80;
 }
 

@@ -268,10 +268,23 @@ void KernelWriter::writeFinishing(attn::LinearOp op) {
 
 //===-- The cache -------------------------------------------------------------===//
 
+/// The item's slice of an append's K or V as the cache holds it: whoever attends to the new token takes that
+/// too.
+Value KernelWriter::rowOfCache(attn::KvAppendOp append, Value value, Value scale) {
+  Type element = append.getCache().getType().getElementType();
+  Value tile = get(value, {Slice});
+  if (!scale)
+    return castTo(body, tile, element);
+  Value &made = quantized[{tile, scale}];
+  if (!made)
+    made = QuantizeOp::create(body, append.getLoc(),
+                              this->tile(cast<TileType>(tile.getType()).getShape(), element), tile,
+                              memory(scale), item);
+  return made;
+}
+
 void KernelWriter::writeAppend(attn::KvAppendOp op) {
-  Type element = op.getCache().getType().getElementType();
-  Value k = castTo(body, get(op.getK(), {Slice}), element),
-        v = castTo(body, get(op.getV(), {Slice}), element);
+  Value k = rowOfCache(op, op.getK(), op.getKScale()), v = rowOfCache(op, op.getV(), op.getVScale());
   auto append = [=, this]() mutable {
     AppendOp::create(body, op.getLoc(), k, v, memory(op.getCache()), memory(op.getSlot()),
                      memoryOrNull(op.getQueries()), item);
@@ -339,10 +352,10 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   if (!sharesWork(kernelPlan)) // else a cluster is one CTA
     split = {state(kPart, StateKind::Split)};
   auto streamType = KvStreamType::get(context, cache.getDim(), vDim, cache.getElementType(), split);
-  Value kv =
-      LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
-                          memoryOrNull(op.getPages()), memoryOrNull(op.getQueries()),
-                          memoryOrNull(op.getMask()), item, chunk, boundOf(op), op.getWindow().value_or(0));
+  Value kv = LoadCacheOp::create(
+      body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot, memoryOrNull(op.getPages()),
+      memoryOrNull(op.getQueries()), memoryOrNull(op.getMask()), memoryOrNull(op.getKScale()),
+      memoryOrNull(op.getVScale()), item, chunk, boundOf(op), op.getWindow().value_or(0));
   Type f32 = Float32Type::get(context);
   TileType whole = tile({group, vDim + 2}, f32);
   SmallVector<StateAttr> partial = split;
@@ -358,11 +371,10 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   if (chunk)
     softmax = mergeChunks(op, softmax);
   if (append) {
-    auto newTokens = [&](Value value) { // of several a request all rows
-      return op.getQueries() ? memory(value, isFlat(value))
-                             : castTo(body, get(value, {Slice}), cache.getElementType());
+    auto newTokens = [&](Value value, Value scale) { // of several a request all rows
+      return op.getQueries() ? memory(value, isFlat(value)) : rowOfCache(append, value, scale);
     };
-    Value k = newTokens(append.getK()), v = newTokens(append.getV());
+    Value k = newTokens(append.getK(), append.getKScale()), v = newTokens(append.getV(), append.getVScale());
     softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, request, op.getScaleAttr(),
                                   op.getSoftcapAttr());
     writeBias(op, softmax.getDefiningOp<AttendNewOp>().getBias());

@@ -42,7 +42,7 @@ void KernelWriter::writeGroup(int64_t group) {
     tokens = std::min(each, shape.getTokens() - firstToken);
   }
   if (group) {
-    values.clear(), scales.clear(), casts.clear();
+    values.clear(), scales.clear(), casts.clear(), quantized.clear();
     prologue.setInsertionPoint(function.func.getBody().front().getTerminator());
   }
   if (shape.hasItems())

@@ -110,6 +110,7 @@ private:
   void readAhead(mlir::Value value);
   void put(mlir::Value value, const Want &want, mlir::Value made);
   mlir::Value castTo(mlir::OpBuilder &builder, mlir::Value tile, mlir::Type element);
+  mlir::Value rowOfCache(attn::KvAppendOp append, mlir::Value value, mlir::Value scale);
 
   void writeOp(mlir::Operation *op);
   void writeNorm(attn::RmsNormOp op);
@@ -155,6 +156,7 @@ private:
   std::map<std::pair<void *, Want>, mlir::Value> values;
   std::map<std::pair<mlir::Operation *, Spread>, mlir::Value> scales;
   llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> casts;
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Value>, mlir::Value> quantized; ///< by tile and scale
 };
 
 } // namespace cfc

@@ -33,10 +33,15 @@ bool cfc::kernel::copiesTokens(CacheType cache) {
   return page && (page < 8 || !llvm::isPowerOf2_64(page));
 }
 
+bool cfc::kernel::copiesByThreads(CacheType cache, int64_t dim) {
+  return dim * cache.getElementType().getIntOrFloatBitWidth() % 128 != 0;
+}
+
 SmallVector<int64_t> cfc::kernel::cacheBox(CacheType cache, int64_t dim) {
-  SmallVector<int64_t> box = {64, cache.getPage() ? std::min(cache.getPage(), kSegment) : kSegment, 1};
+  int64_t elements = boxElements(cache.getElementType());
+  SmallVector<int64_t> box = {elements, cache.getPage() ? std::min(cache.getPage(), kSegment) : kSegment, 1};
   if (copiesTokens(cache)) // what is behind the last dim is 0
-    box = {headBoxes(dim) * 64, 1, 1};
+    box = {headBoxes(dim, cache.getElementType()) * elements, 1, 1};
   if (cache.hasBlocks())
     box.push_back(1);
   return box;
@@ -384,7 +389,8 @@ LogicalResult KernelLayout::placeRing(FuncOp func) {
     }
     if (auto attend = dyn_cast<AttendOp>(op)) {
       KvStreamType kv = attend.getKv().getType();
-      slotBytes = std::max(slotBytes, headBoxes(std::max(kv.getDim(), kv.getVDim())) * kSegment * 128);
+      slotBytes = std::max(slotBytes, headBoxes(std::max(kv.getDim(), kv.getVDim()), kv.getElementType()) *
+                                          kSegment * 128);
     }
   });
   if (failedTiling)

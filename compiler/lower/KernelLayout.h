@@ -70,12 +70,19 @@ inline int64_t cachedInWindow(int64_t window, bool appends) {
   return std::min<int64_t>(window - appends, std::numeric_limits<int32_t>::max());
 }
 
-/// Columns of K and V arrive in boxes of 64: boxes of a head.
-inline int64_t headBoxes(int64_t dim) { return (dim + 63) / 64; }
+/// Rows of K and V arrive in boxes of 128 bytes: boxes of a head, and elements of a box.
+inline int64_t headBoxes(int64_t dim, mlir::Type element) {
+  return llvm::divideCeil(dim * element.getIntOrFloatBitWidth() / 8, 128);
+}
+inline int64_t boxElements(mlir::Type element) { return 128 * 8 / element.getIntOrFloatBitWidth(); }
 
-/// Whether the tokens of a cache are copied one by one, each to a row of headBoxes(dim) * 128 bytes of its
-/// slot, without a swizzle: pages are too small, or do not divide segments or are divided by them.
+/// Whether the tokens of a cache lie one after another in their slot, each in a row of headBoxes(dim) * 128
+/// bytes, without a swizzle, and are copied one by one: pages are too small, or do not divide segments or are
+/// divided by them.
 bool copiesTokens(CacheType cache);
+/// Whether the producer's threads copy K or V, whose rows have `dim` elements: tensor copies need rows of a
+/// multiple of 16 bytes, of which f8 rows may have half one.
+bool copiesByThreads(CacheType cache, int64_t dim);
 /// What one tensor copy takes of K or V, whose rows have `dim` elements: (dim, token, head), and where the
 /// cache has blocks, of one of them.
 llvm::SmallVector<int64_t> cacheBox(CacheType cache, int64_t dim);

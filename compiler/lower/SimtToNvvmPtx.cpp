@@ -517,6 +517,27 @@ static LogicalResult lowerRsqrt(RsqrtOp op, RsqrtOp::Adaptor in, Rewriter &rewri
   return success();
 }
 
+//===-- Numbers of 8 bits ---------------------------------------------------===//
+
+static LogicalResult lowerUnpackE4m3(UnpackE4m3Op op, UnpackE4m3Op::Adaptor in, Rewriter &rewriter,
+                                     const Types &) {
+  Type pair = VectorType::get(2, rewriter.getF16Type());
+  Value halves =
+      LLVM::CallIntrinsicOp::create(rewriter, op.getLoc(), pair,
+                                    rewriter.getStringAttr("llvm.nvvm.e4m3x2.to.f16x2.rn"), in.getValue())
+          .getResult(0);
+  rewriter.replaceOpWithNewOp<LLVM::BitcastOp>(op, rewriter.getI32Type(), halves);
+  return success();
+}
+
+/// The instruction takes the upper one first.
+static LogicalResult lowerPackE4m3(PackE4m3Op op, PackE4m3Op::Adaptor in, Rewriter &rewriter, const Types &) {
+  rewriter.replaceOpWithNewOp<LLVM::CallIntrinsicOp>(op, rewriter.getI16Type(),
+                                                     rewriter.getStringAttr("llvm.nvvm.ff.to.e4m3x2.rn"),
+                                                     ValueRange{in.getHi(), in.getLo()});
+  return success();
+}
+
 //===-- All of them -------------------------------------------------------===//
 
 void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
@@ -559,6 +580,8 @@ void addPtxLowerings(RewritePatternSet &patterns, const Types &types) {
   addLowering(patterns, types, lowerExp2);
   addLowering(patterns, types, lowerLog2);
   addLowering(patterns, types, lowerRsqrt);
+  addLowering(patterns, types, lowerUnpackE4m3);
+  addLowering(patterns, types, lowerPackE4m3);
 }
 
 void registerNvvm(DialectRegistry &registry) { registry.insert<NVVM::NVVMDialect>(); }

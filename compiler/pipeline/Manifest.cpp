@@ -1,5 +1,6 @@
 //===- Manifest.cpp - What a compiled module says about itself -------------------===//
 #include "compiler/pipeline/Manifest.h"
+#include "compiler/lower/KernelLayout.h"
 #include "dialects/kernel/Kernel.h"
 #include "dialects/simt/Simt.h"
 #include "mlir/IR/OperationSupport.h"
@@ -107,6 +108,16 @@ LogicalResult cfc::verifyLayouts(ModuleOp kernels) {
 // Tensors and table
 //===----------------------------------------------------------------------===//
 
+/// Whether an argument holds scales of caches: they are loaded one by one.
+static bool isScale(BlockArgument arg) {
+  return !arg.use_empty() && llvm::all_of(arg.getUses(), [&](OpOperand &use) {
+    if (auto quantize = dyn_cast<kernel::QuantizeOp>(use.getOwner()))
+      return use.get() == quantize.getScale();
+    auto load = dyn_cast<kernel::LoadCacheOp>(use.getOwner());
+    return load && (use.get() == load.getKScale() || use.get() == load.getVScale());
+  });
+}
+
 static runtime::TensorSpec specOf(kernel::FuncOp func, BlockArgument arg) {
   runtime::TensorSpec spec;
   spec.name = func.getArgAttrOfType<StringAttr>(arg.getArgNumber(), kernel::kNameAttr).str();
@@ -121,12 +132,15 @@ static runtime::TensorSpec specOf(kernel::FuncOp func, BlockArgument arg) {
     spec.vDim = cache.getVDim();
     spec.requests = cache.getRequests();
     spec.page = cache.getPage();
+    // Rows that threads copy are multiples of 8 bytes.
+    if (kernel::copiesByThreads(cache, spec.dim) || kernel::copiesByThreads(cache, spec.vDim))
+      spec.align = 8;
     return spec;
   }
   auto memory = cast<MemRefType>(arg.getType());
   spec.dtype = dtypeOf(memory.getElementType());
   spec.shape.assign(memory.getShape().begin(), memory.getShape().end());
-  if (memory.getElementType().isInteger())
+  if (memory.getElementType().isInteger() || isScale(arg))
     spec.align = memory.getElementTypeBitWidth() / 8;
   if (isPacked(func, arg))
     spec.layout = runtime::Layout::Packed;

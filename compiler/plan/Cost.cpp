@@ -306,7 +306,7 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
   int64_t perGroup = std::max<int64_t>(1, llvm::divideCeil(segments, kSegmentGroups));
   AttendColumns columns = op.columnsIn(plan);
   Stream s;
-  double tokenBytes = 2.0 * (op.dim + op.vDim);
+  auto tokenBytes = static_cast<double>(op.cacheBytes * (op.dim + op.vDim));
   s.bytes = tokenBytes * mine * kSegmentTokens * columns.passes;
   s.gridBytes = tokenBytes * tokens * heads;
   // A share begins and ends with a group: the largest has half a group more than the mean.
@@ -344,7 +344,7 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   AttendColumns columns = op.columnsIn(plan);
   Stream s;
   // Further passes find K and V in the L2.
-  double tokenBytes = 2.0 * (op.dim + op.vDim);
+  auto tokenBytes = static_cast<double>(op.cacheBytes * (op.dim + op.vDim));
   s.bytes = tokenBytes * std::min(tokens, mine * kSegmentTokens) * columns.passes;
   s.gridBytes = tokenBytes * tokens * clusters / chunks;
   s.sets.assign(sets, 2 * columns.passes *

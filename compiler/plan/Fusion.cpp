@@ -523,31 +523,16 @@ static LogicalResult checkAttention(AttentionOp op) {
   return success();
 }
 
-/// Forms of a cache that no kernel reads or writes yet.
+/// Forms of a cache that no kernel reads or writes.
 static LogicalResult checkCache(Operation *op, KvCacheType cache) {
-  if (!cache.getElementType().isF16() && !cache.getElementType().isBF16())
-    return op->emitError("has a cache of ") << cache.getElementType() << "; f16 and bf16 are possible";
   if (cache.getPage() > kMostPage)
     return op->emitError("has a cache with pages of ")
            << cache.getPage() << " tokens; up to " << kMostPage << " are possible";
   return success();
 }
 
-/// What the language has and no kernel computes yet.
-static LogicalResult checkVariants(Operation *op) {
-  if (auto attention = dyn_cast<AttentionOp>(op)) {
-    if (attention.getKScale())
-      return op->emitError("has scales of its cache; caches without them are possible");
-  }
-  if (auto append = dyn_cast<KvAppendOp>(op); append && append.getKScale())
-    return op->emitError("has scales of its cache; caches without them are possible");
-  return success();
-}
-
 LogicalResult cfc::checkLimits(GraphOp graph) {
   for (Operation *op : kernelOps(graph)) {
-    if (failed(checkVariants(op)))
-      return failure();
     for (Value value : activationsOf(op))
       if (int64_t tokens = ::tokensOf(value); tokens < 1 || tokens > kMostTokens)
         return op->emitError("works on ") << tokens << " tokens; 1 to 64 are possible";

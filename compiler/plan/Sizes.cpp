@@ -44,6 +44,7 @@ static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
     sizes.kind = OpSizes::Attention;
     sizes.dim = attention.getCache().getType().getDim();
     sizes.vDim = attention.getCache().getType().getVDim();
+    sizes.cacheBytes = attention.getCache().getType().getElementType().getIntOrFloatBitWidth() / 8;
     sizes.group = attention.getGroup();
     // What a window leaves of a longer cache is all that there is to read.
     sizes.capacity = attention.getLen().getType().getCapacity();
@@ -177,7 +178,7 @@ std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op,
 /// Bytes of an operation's ring tiles; 0 where it streams nothing.
 int64_t KernelSizes::tileBytes(const KernelChoice &choice, const OpSizes &op, const OpPlan &plan) const {
   if (op.kind == OpSizes::Attention)
-    return kSegmentTokens * 2 * llvm::alignTo(std::max(op.dim, op.vDim), 64);
+    return kSegmentTokens * llvm::alignTo(op.cacheBytes * std::max(op.dim, op.vDim), 128);
   if (op.kind != OpSizes::Linear)
     return 0;
   int64_t columns = op.finishes ? sliceOf(*shape, choice.kernel, op.columns) : op.columns;

@@ -42,6 +42,7 @@ struct OpSizes {
   bool takesTokens = false;                ///< it is the first to multiply with several tokens' rows
   // Attention.
   int64_t dim = 0, vDim = 0, group = 0, capacity = 0;
+  int64_t cacheBytes = 2; ///< of an element of the cache
   // All others: elements that the results have in a CTA, for each item; bytes of one.
   struct Result {
     int64_t width = 0, bytes = 0;

@@ -288,6 +288,8 @@ void Evaluator::kvAppend(KvAppendOp op) {
     divide(row.v, op.getVScale(), type.getVDim());
     row.kBytes = store(row.k);
     row.vBytes = store(row.v);
+    if (inputs.stored)
+      inputs.stored(row);
     out.appended.push_back(std::move(row));
   }
 }

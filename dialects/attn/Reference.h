@@ -10,6 +10,7 @@
 #include "dialects/attn/Elements.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
+#include <functional>
 #include <vector>
 
 namespace cfc::attn {
@@ -37,12 +38,6 @@ struct HostCache {
   int64_t vStrideHead = 0, vStrideToken = 0, vStrideBlock = 0;
 };
 
-/// By tensor name. Lengths are tensors of i32. Arguments that the graph does not use may be absent.
-struct ReferenceInputs {
-  llvm::StringMap<HostTensor> tensors;
-  llvm::StringMap<HostCache> caches;
-};
-
 /// What `kv_append` writes for one token; the caller's buffers are left as they are.
 struct AppendedRow {
   KvAppendOp op;
@@ -55,6 +50,15 @@ struct AppendedRow {
   /// The request or page whose rows hold the slot, and the token among them.
   int64_t block() const;
   int64_t token() const;
+};
+
+/// By tensor name. Lengths are tensors of i32. Arguments that the graph does not use may be absent.
+struct ReferenceInputs {
+  llvm::StringMap<HostTensor> tensors;
+  llvm::StringMap<HostCache> caches;
+  /// Changes the bytes of a row that is stored to those that a program has stored: where a type is coarse, a
+  /// number near a tie may go either way, and attention reads what was stored. May be null.
+  std::function<void(AppendedRow &)> stored;
 };
 
 /// The sticky word of docs/design.md.

@@ -143,6 +143,14 @@ int64_t cfc::kernel::itemsOf(Value item) {
   return axis ? axis.getSize() : 1;
 }
 
+LogicalResult cfc::kernel::checkScale(Operation *op, Value scale, int64_t heads) {
+  auto type = cast<MemRefType>(scale.getType());
+  int64_t n = type.getNumElements();
+  if (type.getElementType().isF32() && (n == 1 || n == heads))
+    return success();
+  return op->emitOpError("has scales ") << type << "; 1 or " << heads << ", the heads, of f32 are possible";
+}
+
 LogicalResult cfc::kernel::checkPairs(Operation *op, Value tile, StringRef what) {
   unsigned bytes = cast<TileType>(tile.getType()).getElementBytes();
   int64_t from = 0;

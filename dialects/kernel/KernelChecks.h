@@ -50,6 +50,9 @@ llvm::LogicalResult checkFloatMemory(mlir::Operation *op, mlir::Value memory, ll
 /// `memory` begins with a number of `bits` bits: a position, a length (i32) or a slot (i64).
 llvm::LogicalResult checkNumber(mlir::Operation *op, mlir::Value memory, unsigned bits, llvm::StringRef what);
 
+/// A scale of a cache with `heads` heads: f32 in memory, one or one for each of them.
+llvm::LogicalResult checkScale(mlir::Operation *op, mlir::Value scale, int64_t heads);
+
 /// A tile that is read in words of two 16-bit elements must begin at an even one.
 llvm::LogicalResult checkPairs(mlir::Operation *op, mlir::Value tile, llvm::StringRef what);
 

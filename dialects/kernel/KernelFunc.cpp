@@ -210,9 +210,9 @@ static LogicalResult verifyArgument(FuncOp func, Type type) {
     if (cache.getHeads() < 1 || cache.getHeads() > kMaxItems || cache.getDim() < 1 || cache.getDim() > 1024 ||
         cache.getVDim() < 1 || cache.getVDim() > 1024 || cache.getRequests() < 1 ||
         cache.getRequests() > kMaxItems || cache.getPage() < 0 || cache.getPage() > 65536 ||
-        (!e.isF16() && !e.isBF16()))
+        (!e.isF16() && !e.isBF16() && !isa<Float8E4M3FNType>(e)))
       return func.emitOpError(
-                 "takes caches of f16 or bf16 with at least one head of 1 to 1024 elements, not ")
+                 "takes caches of f16, bf16 or f8E4M3FN with at least one head of 1 to 1024 elements, not ")
              << type;
     if (cache.getRequests() < 1 || cache.getRequests() > kMaxRequests || cache.getPage() < 0 ||
         cache.getPage() > kMaxPage)

@@ -249,6 +249,16 @@ static LogicalResult checkChunk(LoadCacheOp op) {
   return success();
 }
 
+/// Scales of K and V: both or none, each one for all heads or one for each.
+static LogicalResult checkScales(LoadCacheOp op, CacheType cache) {
+  if (!op.getKScale() && isa<Float8E4M3FNType>(cache.getElementType()))
+    return op.emitOpError("needs the scales of ") << cache << ": `scales %k_scale, %v_scale`";
+  for (Value scale : {op.getKScale(), op.getVScale()})
+    if (scale && failed(checkScale(op, scale, cache.getHeads())))
+      return failure();
+  return success();
+}
+
 LogicalResult LoadCacheOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
   KvStreamType stream = getResult().getType();
@@ -267,7 +277,7 @@ LogicalResult LoadCacheOp::verify() {
   if (failed(checkNumber(*this, getLength(), 32, "the number of tokens")) ||
       failed(checkHeads(*this, getItem(), getQueries(), cache)) || failed(checkPages(*this, cache)) ||
       failed(checkPer(*this, getLength(), cache.getRequests(), "the number of tokens")) ||
-      failed(checkSlots(*this, getSlot(), getQueries(), rows, cache)))
+      failed(checkSlots(*this, getSlot(), getQueries(), rows, cache)) || failed(checkScales(*this, cache)))
     return failure();
   if (getMask() && !getQueries())
     return emitOpError("has a mask of query tokens, but one of them a request");
@@ -303,8 +313,14 @@ LogicalResult WorkListOp::verify() {
 LogicalResult AppendOp::verify() {
   auto cache = cast<CacheType>(getCache().getType());
   for (auto [x, dim] : {std::pair<Value, int64_t>{getK(), cache.getDim()}, {getV(), cache.getVDim()}}) {
-    if (cast<TileType>(x.getType()).getNumElements() != dim)
+    auto tile = cast<TileType>(x.getType());
+    if (tile.getNumElements() != dim)
       return emitOpError("stores rows of ") << dim << " elements, not " << x.getType();
+    // A type of so few numbers says nothing without a scale.
+    if (tile.getElementType() != cache.getElementType() &&
+        (isa<Float8E4M3FNType>(tile.getElementType()) || isa<Float8E4M3FNType>(cache.getElementType())))
+      return emitOpError("stores ") << tile << " in " << cache
+                                    << ": rows of f8E4M3FN are those of a kernel.quantize";
     if (failed(needsReplicated(*this, x, "its row")))
       return failure();
   }

@@ -286,12 +286,14 @@ def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, Attr
     t * heads + h is head h for token t, whose request follows from them; `slot` has an element for each token. Without `slot`
     the cache holds the new tokens already: token i of n sees all but the last n - i - 1, or those that bit j of its element
     of `mask` says, of new token j.
+    `scales`, f32 in memory, one or one for each head: attention multiplies K and V by them. A cache of f8E4M3FN has some.
   }];
   let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Mem>:$pages,
-                       Optional<Kernel_Mem>:$queries, Optional<Kernel_Mem>:$mask, Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound,
+                       Optional<Kernel_Mem>:$queries, Optional<Kernel_Mem>:$mask, Optional<Kernel_Mem>:$k_scale, Optional<Kernel_Mem>:$v_scale,
+                       Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound,
                        DefaultValuedAttr<I64Attr, "0">:$window);
   let results = (outs Kernel_KvStream:$result);
-  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`pages` $pages^)? (`queries` $queries^)? (`mask` $mask^)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
+  let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`pages` $pages^)? (`queries` $queries^)? (`mask` $mask^)? (`scales` $k_scale^ `,` $v_scale)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// Chunks of a head, each of an item.
@@ -304,6 +306,7 @@ def Kernel_AppendOp : Kernel_Op<"append", [MemoryEffects<[MemWrite]>, AttrSizedO
   let summary = "stores a token's K and V of head `item` in row `slot`; a negative slot stores nothing";
   let description = [{
     Items, requests and `queries` are those of kernel.load_cache. In a paged cache slot p * page + i is row i of page p.
+    What a cache of f8E4M3FN gets is a kernel.quantize.
   }];
   let arguments = (ins Kernel_Tile:$k, Kernel_Tile:$v, Kernel_Cache:$cache, Kernel_Mem:$slot, Optional<Kernel_Mem>:$queries,
                        Optional<Kernel_Item>:$item);
@@ -384,7 +387,8 @@ def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
   let summary = "merges the token of this step into an online softmax, unless the request (`at %item`, of several) is idle";
   let description = [{
     Where the softmax is over a kernel.load_cache with `queries`, k and v are memory [tokens * heads * dim], and what is merged is
-    the new tokens of the token's request up to itself, or those of its mask, but for the idle ones.
+    the new tokens of the token's request up to itself, or those of its mask, but for the idle ones. Such rows become what the
+    cache would hold; tiles are that already, by kernel.quantize where the kernel.load_cache has `scales`, by which they are multiplied.
   }];
   let arguments = (ins Kernel_Tile:$state, Kernel_Tile:$q, AnyTypeOf<[Kernel_Tile, Kernel_Mem]>:$k,
                        AnyTypeOf<[Kernel_Tile, Kernel_Mem]>:$v, Kernel_Mem:$slot, Optional<Kernel_Item>:$item, F64Attr:$scale,
@@ -434,6 +438,17 @@ def Kernel_CastOp : Kernel_Op<"cast", [Pure]> {
   let arguments = (ins Kernel_Tile:$tile);
   let results = (outs Kernel_Tile:$result);
   let assemblyFormat = "$tile attr-dict `:` type($tile) `->` type($result)";
+  let hasVerifier = 1;
+}
+def Kernel_QuantizeOp : Kernel_Op<"quantize", [MemoryEffects<[MemRead]>]> {
+  let summary = "what a cache with scales holds of the row of a head: x / scale, rounded to nearest even; of f8E4M3FN at most 448";
+  let description = [{
+    `scale` is one f32, or one for each head: item i has head i mod their number. Only kernel.append and kernel.attend_new take a
+    tile of f8E4M3FN.
+  }];
+  let arguments = (ins Kernel_Tile:$tile, Kernel_Mem:$scale, Optional<Kernel_Item>:$item);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$tile `by` $scale (`at` $item^)? attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_FoldOp : Kernel_Op<"fold", [Pure]> {

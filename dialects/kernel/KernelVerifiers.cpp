@@ -386,6 +386,10 @@ LogicalResult AttendNewOp::verify() {
   int64_t heads = state.getShape()[0], vDim = state.getShape()[1] - 2;
   auto elements = [](Value tile) { return cast<TileType>(tile.getType()).getNumElements(); };
   int64_t dim = elements(getK());
+  for (Value x : {getK(), getV()})
+    if (auto tile = cast<TileType>(x.getType());
+        isa<Float8E4M3FNType>(tile.getElementType()) && !(load && load.getKScale()))
+      return emitOpError("takes ") << tile << ", but its softmax is over no kernel.load_cache with `scales`";
   if (dim < 1 || elements(getQ()) / dim != heads || elements(getQ()) % dim || elements(getV()) != vDim ||
       getResult().getType() != state)
     return emitOpError("merges a key of ") << dim << " and a value of " << elements(getV())
@@ -445,6 +449,29 @@ LogicalResult CastOp::verify() {
     if (s.getKind() == StateKind::Softmax && !r.getElementType().isF32())
       return emitOpError("cannot round a partial softmax: its summands are f32");
   return checkTile(*this, r);
+}
+
+LogicalResult QuantizeOp::verify() {
+  TileType a = getTile().getType(), r = getResult().getType();
+  Type to = r.getElementType();
+  if (a.getShape() != r.getShape())
+    return emitOpError("changes the element type only");
+  if (!to.isF16() && !to.isBF16() && !isa<Float8E4M3FNType>(to))
+    return emitOpError("gives ") << r << "; caches hold f16, bf16 and f8E4M3FN";
+  int64_t items = itemsOf(getItem()), scales = cast<MemRefType>(getScale().getType()).getNumElements();
+  if (failed(checkScale(*this, getScale(), scales)))
+    return failure();
+  if (scales < 1 || items % scales)
+    return emitOpError("has ") << scales << " scales for " << items << " items; that does not divide";
+  if (failed(needsReplicated(*this, getTile(), "the tile")))
+    return failure();
+  for (StateAttr s : r.getStates())
+    return needsReplicated(*this, s, "its result");
+  for (Operation *user : getResult().getUsers())
+    if (isa<Float8E4M3FNType>(to) && !isa<AppendOp, AttendNewOp>(user))
+      return emitOpError("gives a tile of f8E4M3FN to ")
+             << user->getName() << "; kernel.append and kernel.attend_new take one";
+  return success();
 }
 
 LogicalResult FoldOp::verify() {

@@ -3,6 +3,7 @@
 // Bounds and alignment of each access, and where its value is.
 //
 //===----------------------------------------------------------------------===//
+#include "dialects/attn/Elements.h"
 #include "runtime/emulator/EntryPoints.h"
 #include "runtime/emulator/Runtime.h"
 #include "llvm/ADT/STLExtras.h"
@@ -345,3 +346,14 @@ static float flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::c
 float cfc_emu_exp2(float x) { return flush(std::exp2(flush(x))); }
 float cfc_emu_log2(float x) { return flush(std::log2(flush(x))); }
 float cfc_emu_rsqrt(float x) { return flush(1.0f / std::sqrt(flush(x))); }
+
+/// Every NaN becomes the one without a sign.
+static uint32_t unpackOne(uint8_t value) {
+  return (value & 0x7f) == 0x7f ? 0x7fffu : cfc::toHalf(cfc::e4m3ToFloat(value));
+}
+uint32_t cfc_emu_unpack_e4m3(uint32_t both) {
+  return unpackOne(both & 0xff) | unpackOne(both >> 8 & 0xff) << 16;
+}
+
+static uint32_t packOne(float value) { return std::isnan(value) ? 0x7fu : cfc::toE4m3(value); }
+uint32_t cfc_emu_pack_e4m3(float lo, float hi) { return packOne(lo) | packOne(hi) << 8; }

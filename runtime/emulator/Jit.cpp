@@ -135,6 +135,8 @@ static void defineEmulator(orc::LLJIT &jit, orc::SymbolMap &symbols) {
   CFC_DEFINE(cfc_emu_exp2);
   CFC_DEFINE(cfc_emu_log2);
   CFC_DEFINE(cfc_emu_rsqrt);
+  CFC_DEFINE(cfc_emu_unpack_e4m3);
+  CFC_DEFINE(cfc_emu_pack_e4m3);
   CFC_DEFINE(cfc_emu_poll);
   CFC_DEFINE(cfc_emu_trap);
 #undef CFC_DEFINE

@@ -89,6 +89,7 @@ private:
   Value bits(Value value, Type type) {
     return value.getType() == type ? value : LLVM::BitcastOp::create(b, loc, type, value).getResult();
   }
+  Value bits32(Value value) { return LLVM::ZExtOp::create(b, loc, i32, value); }
   /// Calls `cfc_emu_<name>(fiber, operands...)`, with the location's id at the end if `located`.
   Value call(StringRef name, Type result, ArrayRef<Value> operands, bool located = true);
   Value callRaw(StringRef name, Type result, ArrayRef<Value> operands);
@@ -351,6 +352,13 @@ LogicalResult KernelLowering::lowerOp(Operation *current) {
       .Case([&](simt::Exp2Op exp) { return replace(callRaw("exp2", f32, {exp.getValue()})); })
       .Case([&](simt::Log2Op log) { return replace(callRaw("log2", f32, {log.getValue()})); })
       .Case([&](simt::RsqrtOp rsqrt) { return replace(callRaw("rsqrt", f32, {rsqrt.getValue()})); })
+      .Case([&](simt::UnpackE4m3Op unpack) {
+        return replace(callRaw("unpack_e4m3", i32, {bits32(unpack.getValue())}));
+      })
+      .Case([&](simt::PackE4m3Op pack) {
+        Value both = callRaw("pack_e4m3", i32, {pack.getLo(), pack.getHi()});
+        return replace(LLVM::TruncOp::create(b, loc, pack.getType(), both));
+      })
       .Case([&](simt::TrapOp) { return replaceByCall("trap"); })
       .Case([&](simt::ReturnOp) {
         LLVM::ReturnOp::create(b, loc, ValueRange());

@@ -81,7 +81,8 @@ static void checkMap(Fiber *fiber, const EmulatedTensorMap &map, uint32_t rank, 
     failMap(fiber, location, "is none: its first word is {:#x}", map.magic);
   if (map.rank != rank)
     failMap(fiber, location, "of {} dimensions with {} coordinates", map.rank, rank);
-  if ((map.elementBytes != 2 && map.elementBytes != 4) || map.stride[0] != map.elementBytes)
+  bool isSize = map.elementBytes == 1 || map.elementBytes == 2 || map.elementBytes == 4;
+  if (!isSize || map.stride[0] != map.elementBytes)
     failMap(fiber, location, "of elements of {} bytes, {} apart", map.elementBytes, map.stride[0]);
   if (map.base % 16)
     failMap(fiber, location, "of an address that is no multiple of 16");

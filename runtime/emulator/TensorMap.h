@@ -14,7 +14,7 @@ struct EmulatedTensorMap {
   uint64_t magic;
   uint64_t base;         ///< address of the first element; a multiple of 16
   uint32_t rank;         ///< 2 to 4
-  uint32_t elementBytes; ///< 2 or 4
+  uint32_t elementBytes; ///< 1, 2 or 4
   uint64_t size[4];      ///< elements of each dimension, innermost first
   uint64_t stride[4];    ///< bytes from element to element of each dimension; [0] is elementBytes, others
                          ///< multiples of 16

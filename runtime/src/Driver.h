@@ -108,7 +108,13 @@ struct alignas(64) CUtensorMap {
 };
 /// CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
 /// CUtensorMapFloatOOBfill.
-enum TensorMapDataType : int { kMapInt32 = 3, kMapFloat16 = 6, kMapFloat32 = 7, kMapBfloat16 = 9 };
+enum TensorMapDataType : int {
+  kMapUint8 = 0,
+  kMapInt32 = 3,
+  kMapFloat16 = 6,
+  kMapFloat32 = 7,
+  kMapBfloat16 = 9
+};
 inline constexpr int kMapInterleaveNone = 0;
 inline constexpr int kMapSwizzleNone = 0, kMapSwizzle128 = 3;
 inline constexpr int kMapPromoteL2To256 = 3;

@@ -291,9 +291,8 @@ void checkMap(const Node &node, const TensorSpec &tensor, const MapSpec &map) {
     node.at("tensor").wrong("'{}' has {} dimensions; a tensor map needs 2", tensor.name, rank);
   if (tensor.layout != Layout::Native)
     node.at("tensor").wrong("'{}' is {}, which no tensor map can say", tensor.name, name(tensor.layout));
-  if (uint64_t size = elementBytes(tensor.dtype); size != 2 && size != 4)
-    node.at("tensor").wrong("'{}' has elements of {} byte{}; a tensor map takes 2 or 4", tensor.name, size,
-                            size == 1 ? "" : "s");
+  if (uint64_t size = elementBytes(tensor.dtype); size > 4)
+    node.at("tensor").wrong("'{}' has elements of {} bytes; a tensor map takes 1, 2 or 4", tensor.name, size);
   Node box = node.at("box");
   if (map.box.size() != rank)
     box.wrong("has {} dimensions, '{}' of '{}' has {}", map.box.size(), name(map.field), tensor.name, rank);

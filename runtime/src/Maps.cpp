@@ -106,6 +106,8 @@ static int dataType(cfc_dtype dtype) {
     return kMapBfloat16;
   case CFC_F32:
     return kMapFloat32;
+  case CFC_F8E4M3FN: // a map only moves them
+    return kMapUint8;
   default:
     return kMapInt32;
   }

@@ -88,7 +88,7 @@ kernel.func @double(%x: memref<4xf64>) axes() plan() {
 
 // -----
 
-// expected-error@+1 {{takes caches of f16 or bf16}}
+// expected-error@+1 {{takes caches of f16, bf16 or f8E4M3FN}}
 kernel.func @cache(%c: !kernel.cache<heads = 2, dim = 64, f32>) axes() plan() {
   kernel.return
 }

@@ -56,9 +56,9 @@ attn.graph @gap(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16>
   attn.return %y
 }
 // -----
-attn.graph @f8(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 1, dim = 64, f8E4M3FN>, %s: tensor<1xf32>,
+attn.graph @f8(%q: tensor<1x44xf16>, %cache: !attn.kv_cache<heads = 1, dim = 44, v_dim = 64, f8E4M3FN>, %s: tensor<1xf32>,
     %len: !attn.lengths<1, capacity = 64>) -> tensor<1x64xf16> {
-  // expected-error @+1 {{has scales of its cache; caches without them are possible}}
+  // expected-error @+1 {{has heads of 44 elements; multiples of 8 up to 256 are possible}}
   %o = attn.attention %q, %cache, %len scales %s, %s {scale = 0.125}
   attn.return %o
 }

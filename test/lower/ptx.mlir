@@ -4,6 +4,9 @@
 // RUN: cfc-opt --emit-ptx %t/order.mlir -o /dev/null | FileCheck %t/order.mlir
 // RUN: cfc-opt --emit-ptx %t/warp.mlir -o /dev/null | FileCheck %t/warp.mlir
 // RUN: cfc-opt --emit-ptx %t/after.mlir -o /dev/null | FileCheck %t/after.mlir
+// RUN: cfc-opt --emit-ptx %t/e4m3.mlir -o /dev/null > %t/e4m3.ptx && FileCheck %t/e4m3.mlir < %t/e4m3.ptx
+// RUN: cfc-opt --simt-to-nvvm --emit-ptx %t/e4m3.mlir -o /dev/null | FileCheck %t/e4m3.mlir
+// RUN: %if ptxas %{ %ptxas -arch=sm_90a %t/e4m3.ptx -o /dev/null %}
 // RUN: cfc-opt --emit-ptx %t/maps.mlir -o /dev/null > %t/maps.ptx
 // RUN: FileCheck %t/maps.mlir < %t/maps.ptx
 // RUN: cfc-opt --simt-to-nvvm --emit-ptx %t/maps.mlir -o /dev/null | FileCheck %t/maps.mlir
@@ -198,6 +201,24 @@ simt.kernel @after(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   // CHECK: mbarrier.arrive.{{.*}}[%[[AT]]{{.*}}];
   %at = simt.after %barrier, %d#0 : !simt.ptr<shared>, f32
   simt.mbarrier_arrive cta %at : !simt.ptr<shared>
+  simt.return
+}
+
+//--- e4m3.mlir
+// LLVM has them from 8.1 on. The upper one of two stands first.
+// CHECK: .version 8.1
+// CHECK: .visible .entry e4m3(
+simt.kernel @e4m3(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
+    attributes {threads = 32 : i32, cluster = 1 : i32, shared_bytes = 0 : i64, ctas_per_sm = 1 : i32} {
+  // CHECK: ld.global.v2.b32 {%[[LO:r[0-9]+]], %[[HI:r[0-9]+]]}
+  %v = simt.load %table : !simt.ptr<global> -> vector<2xf32>
+  %lo = vector.extract %v[0] : f32 from vector<2xf32>
+  %hi = vector.extract %v[1] : f32 from vector<2xf32>
+  // CHECK: cvt.rn.satfinite.e4m3x2.f32 %[[P:rs[0-9]+]], %[[HI]], %[[LO]];
+  %p = simt.pack_e4m3 %lo, %hi
+  // CHECK: cvt.rn.f16x2.e4m3x2 %{{r[0-9]+}}, %[[P]];
+  %u = simt.unpack_e4m3 %p
+  simt.store %u, %workspace : i32, !simt.ptr<global>
   simt.return
 }
 

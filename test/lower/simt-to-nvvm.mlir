@@ -207,10 +207,15 @@ simt.kernel @warp(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   %d:4 = simt.mma f16 a(%a#0, %a#1, %a#2, %a#3) b(%b#0, %b#1) c(%zero, %zero, %zero, %zero)
   // CHECK: nvvm.mma.sync A[{{.*}}] B[{{.*}}] C[{{.*}}] {{.*}}multiplicandAPtxType = #nvvm.mma_type<bf16>{{.*}} : (i32, i32, f32)
   %e:4 = simt.mma bf16 a(%a#0, %a#1, %a#2, %a#3) b(%t, %s1) c(%d#0, %d#1, %d#2, %d#3)
-  // CHECK: llvm.call_intrinsic "llvm.nvvm.ex2.approx.ftz.f32"
+  // CHECK: %[[X:.*]] = llvm.call_intrinsic "llvm.nvvm.ex2.approx.ftz.f32"
   %x = simt.exp2 %s0
-  // CHECK: llvm.call_intrinsic "llvm.nvvm.lg2.approx.ftz.f"
+  // CHECK: %[[Y:.*]] = llvm.call_intrinsic "llvm.nvvm.lg2.approx.ftz.f"
   %y = simt.log2 %x
+  // CHECK: llvm.call_intrinsic "llvm.nvvm.ff.to.e4m3x2.rn"(%[[Y]], %[[X]]) : (f32, f32) -> i16
+  %both = simt.pack_e4m3 %x, %y
+  // CHECK: llvm.call_intrinsic "llvm.nvvm.e4m3x2.to.f16x2.rn"(%{{.*}}) : (i16) -> vector<2xf16>
+  // CHECK: llvm.bitcast %{{.*}} : vector<2xf16> to i32
+  %halves = simt.unpack_e4m3 %both
   // CHECK: llvm.call_intrinsic "llvm.nvvm.rsqrt.approx.ftz.f"
   %z = simt.rsqrt %y
   simt.store %z, %shared : f32, !simt.ptr<shared>

@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "EmulatorFixture.h"
+#include "dialects/attn/Elements.h"
 #include <cmath>
+#include <cstring>
 
 using namespace cfc::emu;
 using namespace emutest;
@@ -239,6 +241,74 @@ TEST_CASE("Shuffles and approximate functions and conversions") {
     float exponent = 5.0f * static_cast<float>(i ^ 8);
     float expected = exponent < 128 ? 2.0f / std::sqrt(exponent + 1.0f) : 0.0f;
     CHECK(output[i] == Approx(expected).epsilon(0.004));
+  }
+}
+
+/// The number that 8 bits of sign, 4 of exponent and 3 of mantissa are, by its definition.
+static double e4m3(unsigned bits) {
+  unsigned exponent = bits >> 3 & 15, mantissa = bits & 7;
+  if (exponent == 15 && mantissa == 7)
+    return NAN;
+  double size = exponent ? std::ldexp(8 + mantissa, int(exponent) - 10) : std::ldexp(mantissa, -9);
+  return bits & 128 ? -size : size;
+}
+
+/// Nearest even among all numbers, the largest for what is beyond.
+static unsigned nearestE4m3(double x) {
+  if (std::isnan(x))
+    return 0x7f;
+  unsigned best = 0;
+  for (unsigned bits = 1; bits < 0x7f; ++bits) {
+    double now = std::abs(e4m3(bits) - std::abs(x)), before = std::abs(e4m3(best) - std::abs(x));
+    if (now < before || (now == before && bits % 2 == 0) || std::isinf(x))
+      best = bits;
+  }
+  return best | (std::signbit(x) ? 128 : 0);
+}
+
+TEST_CASE("Numbers of 8 bits: all of them, and what is between and beyond them") {
+  auto program = compile(kernel(R"(
+    %c16 = arith.constant 16 : i32
+    %fourth = arith.muli %thread, %c16 : i32
+    %from = simt.offset %output, %fourth : !simt.ptr<global>, i32
+    %v = simt.load %from : !simt.ptr<global> -> vector<4xf32>
+    %a = vector.extract %v[0] : f32 from vector<4xf32>
+    %b = vector.extract %v[1] : f32 from vector<4xf32>
+    %given = vector.extract %v[2] : f32 from vector<4xf32>
+    %bits = arith.bitcast %given : f32 to i32
+    %two = arith.trunci %bits : i32 to i16
+    %packed = simt.pack_e4m3 %a, %b
+    %wide = arith.extui %packed : i16 to i32
+    %unpacked = simt.unpack_e4m3 %two
+    %w = vector.from_elements %wide, %unpacked : vector<2xi32>
+    simt.store %w, %from : vector<2xi32>, !simt.ptr<global>)"));
+  std::vector<float> numbers = {NAN, -NAN, INFINITY, -INFINITY, 0.0f, -0.0f,
+                                448, 464,  465,      1e30f,     -449, 1e-30f};
+  for (unsigned bits = 0; bits < 0x7e; ++bits) { // around the middle of two neighbours
+    auto middle = static_cast<float>((e4m3(bits) + e4m3(bits + 1)) / 2);
+    for (float x : {middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e9f), float(e4m3(bits))})
+      numbers.insert(numbers.end(), {x, -x});
+  }
+  numbers.resize((numbers.size() + 63) / 64 * 64, 1.0f);
+  for (size_t first = 0; first < numbers.size(); first += 64) {
+    Buffers b;
+    auto *output = b.tensor<uint32_t>(128, "output");
+    for (unsigned i = 0; i < 32; ++i) {
+      std::memcpy(output + 4 * i, &numbers[first + 2 * i], 8);
+      output[4 * i + 2] = (first + 2 * i) % 256 | ((first + 2 * i + 1) % 256) << 8;
+    }
+    Report report = program->launch("k", 1, b.table, b.table, b.memory, {});
+    INFO(text(report));
+    REQUIRE(report.ok);
+    for (unsigned i = 0; i < 64; ++i) {
+      unsigned packed = output[4 * (i / 2)] >> 8 * (i % 2) & 255,
+               half = output[4 * (i / 2) + 1] >> 16 * (i % 2);
+      INFO(numbers[first + i]);
+      CHECK(packed == nearestE4m3(numbers[first + i]));
+      double wanted = e4m3((first + i) % 256), found = cfc::halfToFloat(uint16_t(half));
+      CHECK((found == wanted || (std::isnan(found) && std::isnan(wanted))));
+      CHECK(std::signbit(found) == (!std::isnan(wanted) && std::signbit(wanted)));
+    }
   }
 }
 

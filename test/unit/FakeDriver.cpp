@@ -139,7 +139,7 @@ CUresult encodeTiled(CUtensorMap *map, int type, uint32_t rank, void *base, cons
   MapGeometry geometry;
   geometry.base = reinterpret_cast<uintptr_t>(base);
   geometry.rank = rank;
-  geometry.stride[0] = type == kMapFloat16 || type == kMapBfloat16 ? 2 : 4;
+  geometry.stride[0] = type == kMapUint8 ? 1 : type == kMapFloat16 || type == kMapBfloat16 ? 2 : 4;
   geometry.swizzle = swizzle == kMapSwizzle128 ? 128 : 0;
   bool good = geometry.base % 16 == 0 && rank >= 2 && rank <= 4 && interleave == kMapInterleaveNone &&
               fill == kMapFillZero && reinterpret_cast<uintptr_t>(map) % 64 == 0;

@@ -10,6 +10,7 @@
 #include "tools/lib/Build.h"
 #include "tools/lib/Compare.h"
 #include "tools/lib/Session.h"
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,8 +44,8 @@ public:
   /// Seeded data for every input. Caches have `capacity` tokens and NaN from token `length` on; length, slot
   /// and position are `length`.
   TensorMap inputs(uint64_t seed, int64_t length, int64_t capacity) const;
-  /// What the reference says of these inputs.
-  attn::ReferenceResult reference(const TensorMap &inputs) const;
+  /// What the reference says of these inputs. `outputs`: it takes the rows that a program has stored there.
+  attn::ReferenceResult reference(const TensorMap &inputs, const TensorMap *outputs = nullptr) const;
   const std::vector<InputSpec> &specs() const { return inputList; }
 
 private:
@@ -56,7 +57,9 @@ private:
 /// A graph compiled with one plan, on an emulator of its own.
 class GraphRun {
 public:
-  GraphRun(const Graph &graph, const std::string &plan, bool deterministic = true);
+  /// `mutate` may change the module of simt.kernels before it is compiled.
+  using Mutate = std::function<void(mlir::ModuleOp, const runtime::GraphSpec &)>;
+  GraphRun(const Graph &graph, const std::string &plan, bool deterministic = true, const Mutate &mutate = {});
   /// Results and caches after a launch. Throws where the emulator finds a fault; fails the test where a guard
   /// zone was written.
   TensorMap launch(const TensorMap &inputs, uint64_t seed);
@@ -77,8 +80,8 @@ private:
 };
 
 /// What of the last launch's outputs differs from the reference, or "": results and appended rows by
-/// `tolerance` (f32 results are logarithms: their absolute error), the caches' other rows and the status,
-/// which is taken, by their bits.
+/// `tolerance` (f32 results are logarithms: their absolute error; stored f8: compareRounded, and results are
+/// those of what was stored), the caches' other rows and the status, which is taken, by their bits.
 std::string mismatch(const Graph &graph, GraphRun &run, const TensorMap &inputs, const TensorMap &outputs,
                      Tolerance tolerance);
 

@@ -21,6 +21,7 @@ CASES = (
     ("page64t", "  pages of 64 [token, head, dim]", {}, 1.15),
     ("page16h", "  pages of 16 [head, token, dim]", {}, 1.10),
     ("page16t", "  pages of 16 [token, head, dim]", {}, 1.15),
+    ("fp8", "  pages of 64, f8E4M3FN", {}, None),
     ("rank", "Llama 3 70B, a rank of 8, 1 request of {}", {"8192": 1.35}, None),
 )
 HEADER = "work,MB,floor,stream,cfc,of floor,of rows,required,torch.compile,FlashInfer,met".split(",")

@@ -18,6 +18,7 @@ Cases (all by default):
   page64t   [page, token, head, dim]
   page16h   pages of 16 tokens
   page16t
+  fp8       as page64h, with caches of f8E4M3FN; cfc alone
   rank      one rank of eight of Llama 3 70B, one request of 8192 tokens
 
   --cfc=FILE    the program (build/bin/cfc)
@@ -36,7 +37,7 @@ out="$build/gpu/batches"
 replays=20
 seed=1
 peers=true
-all_cases=(b1 b8 b32 rank page64h page16h page64t page16t)
+all_cases=(b1 b8 b32 rank page64h page16h page64t page16t fp8)
 cases=()
 
 for argument in "$@"; do
@@ -48,7 +49,7 @@ for argument in "$@"; do
     --replays=?*) replays=${argument#*=} ;;
     --seed=?*) seed=${argument#*=} ;;
     --no-peers) peers=false ;;
-    b1 | b8 | b32 | rank | page64h | page64t | page16h | page16t) cases+=("$argument") ;;
+    b1 | b8 | b32 | rank | page64h | page64t | page16h | page16t | fp8) cases+=("$argument") ;;
     -*) fail 2 "unknown option '$argument'; try --help" ;;
     *) fail 2 "unknown case '$argument'; try --help" ;;
   esac
@@ -105,6 +106,7 @@ for name in "${cases[@]}"; do
     page64h) run page64h "$has_flashinfer" llama3_8b_attention_b32_paged64 "ragged:1-8192:$seed" head ;;
     page16h) run page16h "$has_flashinfer" llama3_8b_attention_b32_paged16 "ragged:1-8192:$seed" head ;;
     page64t) run page64t "$has_flashinfer" llama3_8b_attention_b32_paged64 "ragged:1-8192:$seed" token ;;
+    fp8) run fp8 false llama3_8b_attention_b32_fp8 "ragged:1-8192:$seed" head ;;
     page16t) run page16t "$has_flashinfer" llama3_8b_attention_b32_paged16 "ragged:1-8192:$seed" token ;;
   esac
   # After each case, so that a run that is cut short has a table too.

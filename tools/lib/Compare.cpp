@@ -1,5 +1,6 @@
 //===- Compare.cpp - How far a tensor is from what it should be -----------===//
 #include "tools/lib/Compare.h"
+#include "dialects/attn/Elements.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -74,6 +75,25 @@ Comparison cfc::compare(std::span<const double> expected, const Tensor &found, i
     result.relativeL2 = ratio(std::sqrt(errorSum), std::sqrt(sizeSum));
   result.passed = result.relativeL2 <= tolerance.relativeL2 && result.largest <= tolerance.element;
   return result;
+}
+
+Comparison cfc::compareRounded(std::span<const double> expected, const Tensor &found, int64_t row,
+                               Tolerance tolerance) {
+  std::vector<double> nearest(expected.begin(), expected.end());
+  for (size_t begin = 0; begin < expected.size(); begin += size_t(row)) {
+    auto part = expected.subspan(begin, std::min(size_t(row), expected.size() - begin));
+    double squares = 0, finite = 0;
+    for (double x : part)
+      if (std::isfinite(x))
+        squares += x * x, ++finite;
+    double margin = finite > 0 ? tolerance.element * std::sqrt(squares / finite) : 0;
+    for (size_t i = 0; i < part.size(); ++i) {
+      double least = roundTo(kindOf(found.type), part[i] - margin);
+      double most = roundTo(kindOf(found.type), part[i] + margin), is = found.get(int64_t(begin + i));
+      nearest[begin + i] = std::isnan(is) || std::isnan(least) ? least : std::clamp(is, least, most);
+    }
+  }
+  return compare(nearest, found, row, false, {0, 0});
 }
 
 Comparison cfc::compareLogs(std::span<const double> expected, const Tensor &found, Tolerance tolerance) {

@@ -27,6 +27,11 @@ struct Comparison {
 Comparison compare(std::span<const double> expected, const Tensor &found, int64_t row, bool byRow,
                    Tolerance tolerance);
 
+/// Whether each element is a rounding to its type of a number that lies within the tolerance for an element
+/// of what is expected: what a type says that is coarser than the tolerance. Errors are those beyond that.
+Comparison compareRounded(std::span<const double> expected, const Tensor &found, int64_t row,
+                          Tolerance tolerance);
+
 /// Compares logarithms, of which only the absolute error says anything: each element's is held to
 /// `tolerance.element`, and `largest` is the largest.
 Comparison compareLogs(std::span<const double> expected, const Tensor &found, Tolerance tolerance);

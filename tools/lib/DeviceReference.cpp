@@ -351,6 +351,20 @@ void DeviceReference::divide(std::vector<double> &rows, Value scale, int64_t hea
     rows[i] /= scales[scales.size() == 1 ? 0 : i / size_t(dim) % size_t(heads)];
 }
 
+void DeviceReference::putStored(attn::KvAppendOp op, llvm::ArrayRef<attn::AppendedRow> stored) {
+  std::vector<uint8_t> k, v;
+  for (const attn::AppendedRow &row : stored)
+    if (row.op == op) {
+      k.insert(k.end(), row.kBytes.begin(), row.kBytes.end());
+      v.insert(v.end(), row.vBytes.begin(), row.vBytes.end());
+    }
+  kernels.wait(nullptr);
+  for (auto [what, bytes] : {std::pair("k", &k), std::pair("v", &v)})
+    if (!bytes->empty())
+      device.upload(reinterpret_cast<uintptr_t>(buffer(storedName(op, what), int64_t(bytes->size()))),
+                    bytes->data(), bytes->size());
+}
+
 void DeviceReference::getAppended(attn::KvAppendOp op, attn::ReferenceResult &result) {
   attn::KvCacheType type = op.getCache().getType();
   size_t rows = size_t(rowsOf(op.getK())), size = elementSize(attn::elementKind(type.getElementType()));
@@ -384,7 +398,8 @@ void DeviceReference::getAppended(attn::KvAppendOp op, attn::ReferenceResult &re
   }
 }
 
-attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &tensors) {
+attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &tensors,
+                                                llvm::ArrayRef<attn::AppendedRow> stored) {
   bound.clear();
   values.clear();
   for (const cfc_tensor &tensor : tensors)
@@ -392,7 +407,7 @@ attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &t
   status = static_cast<unsigned *>(buffer("status", sizeof(unsigned)));
   attn::ReferenceResult result;
   device.upload(reinterpret_cast<uintptr_t>(status), &result.status, sizeof(unsigned));
-  for (Operation &op : graph.getBody().front())
+  for (Operation &op : graph.getBody().front()) {
     TypeSwitch<Operation *>(&op)
         .Case<attn::RmsNormOp, attn::LayerNormOp, attn::LinearOp, attn::RopeOp, attn::RopeTableOp,
               attn::KvAppendOp, attn::AttentionOp, attn::AddOp>([&](auto known) { run(known); })
@@ -400,6 +415,9 @@ attn::ReferenceResult DeviceReference::evaluate(const std::vector<cfc_tensor> &t
         .Default([](Operation *other) {
           internalError("no kernel of templates/device for {}", other->getName().getStringRef().str());
         });
+    if (auto append = dyn_cast<attn::KvAppendOp>(op))
+      putStored(append, stored);
+  }
   kernels.wait(nullptr);
   for (Operation &op : graph.getBody().front()) {
     if (auto append = dyn_cast<attn::KvAppendOp>(op))

@@ -23,7 +23,9 @@ public:
 
   /// Evaluates the graph on the tensors of a device, which are bound as cfc_bind takes them and are left as
   /// they are. Values are those of attn::evaluate, but for generated tables that the graph does not return.
-  attn::ReferenceResult evaluate(const std::vector<cfc_tensor> &tensors);
+  /// `stored`: rows that a program has stored, which attention takes in place of its own.
+  attn::ReferenceResult evaluate(const std::vector<cfc_tensor> &tensors,
+                                 llvm::ArrayRef<attn::AppendedRow> stored = {});
 
 private:
   void run(attn::RmsNormOp op);
@@ -49,6 +51,7 @@ private:
   attn::QueryRow placeOf(mlir::Value starts, int64_t rows, int64_t row);
   const double *biasOf(attn::AttentionOp op, int64_t bound);
   void divide(std::vector<double> &rows, mlir::Value scale, int64_t heads, int64_t dim);
+  void putStored(attn::KvAppendOp op, llvm::ArrayRef<attn::AppendedRow> stored);
   void getAppended(attn::KvAppendOp op, attn::ReferenceResult &result);
 
   Device &device;

@@ -55,6 +55,11 @@ static DataRole roleOfUse(Value argument, Operation *op) {
     return DataRole::Weight;
   if (auto rope = dyn_cast<kernel::RopeOp>(op))
     return rope.getTable() == argument ? DataRole::RopeTable : DataRole::Position;
+  if (auto quantize = dyn_cast<kernel::QuantizeOp>(op); quantize && quantize.getScale() == argument)
+    return DataRole::Scale;
+  if (auto load = dyn_cast<kernel::LoadCacheOp>(op);
+      load && (load.getKScale() == argument || load.getVScale() == argument))
+    return DataRole::Scale;
   if (auto load = dyn_cast<kernel::LoadCacheOp>(op))
     return load.getLength() == argument ? DataRole::Length : DataRole::Slot;
   if (isa<kernel::AppendOp, kernel::AttendNewOp>(op))

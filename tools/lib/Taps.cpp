@@ -22,8 +22,6 @@ static Type elementType(Type type) {
 }
 
 DType cfc::coarsestType(Value value) {
-  if (Type element = elementType(value.getType()); element && isa<Float8E4M3FNType>(element))
-    return DType::f8E4M3FN;
   SmallVector<Value> pending = {value};
   DenseSet<Value> seen;
   while (!pending.empty()) {
@@ -32,11 +30,6 @@ DType cfc::coarsestType(Value value) {
       continue;
     if (Type element = elementType(next.getType()); element && element.isBF16())
       return DType::bf16;
-    // The new token's K and V may be rounded to the other side of a tie.
-    if (auto attention = next.getDefiningOp<attn::AttentionOp>();
-        attention && attention.getAppend() &&
-        dtypeOf(elementType(attention.getCache().getType())) == DType::f8E4M3FN)
-      return DType::f8E4M3FN;
     if (Operation *op = next.getDefiningOp())
       pending.append(op->operand_begin(), op->operand_end());
   }

@@ -43,7 +43,7 @@ int64_t Tensor::elements() const {
 }
 
 /// The element kind of every type but f64.
-static ElementKind kindOf(DType type) {
+ElementKind cfc::kindOf(DType type) {
   switch (type) {
   case DType::f16:
     return ElementKind::F16;

@@ -11,10 +11,14 @@
 
 namespace cfc {
 
+enum class ElementKind : uint8_t;
+
 /// The element types that files, graphs and bundles share.
 enum class DType { f16, bf16, f32, f64, i32, i64, f8E4M3FN };
 
 size_t sizeOf(DType type);
+/// The kind of element of a type other than f64.
+ElementKind kindOf(DType type);
 /// "f16", "bf16", … as the IR and the manifest spell them.
 std::string_view nameOf(DType type);
 std::optional<DType> parseDType(std::string_view name);

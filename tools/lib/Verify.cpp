@@ -29,9 +29,11 @@ struct ReferenceRun {
   /// error of a float.
   Tolerance between = {1e-9, 1e-9};
 
-  /// Compares what was found with both. `get` finds the value in a result; `row`, `byRow`: see compare.
+  /// How a value is compared.
+  enum Kind { Numbers, Rows, Logs, Stored };
+  /// Compares what was found with both. `get` finds the value in a result; `row`: see compare.
   template <typename Get>
-  void compare(Check &check, const Tensor &found, int64_t row, bool byRow, bool isLog, Get get) const;
+  void compare(Check &check, const Tensor &found, int64_t row, Kind kind, Get get) const;
 };
 } // namespace cfc
 
@@ -40,11 +42,13 @@ bool CaseResult::passed() const {
 }
 
 template <typename Get>
-void ReferenceRun::compare(Check &check, const Tensor &found, int64_t row, bool byRow, bool isLog,
-                           Get get) const {
+void ReferenceRun::compare(Check &check, const Tensor &found, int64_t row, Kind kind, Get get) const {
   auto distance = [&](const std::vector<double> &expected, const Tensor &values, Tolerance tolerance) {
-    return isLog ? compareLogs(expected, values, tolerance)
-                 : cfc::compare(expected, values, row, byRow, tolerance);
+    if (kind == Logs)
+      return compareLogs(expected, values, tolerance);
+    if (kind == Stored && values.type == DType::f8E4M3FN)
+      return compareRounded(expected, values, row, tolerance);
+    return cfc::compare(expected, values, row, kind == Rows, tolerance);
   };
   const std::vector<double> &first = get(result);
   check.comparison = distance(first, found, check.tolerance);
@@ -202,7 +206,8 @@ void Verifier::launch(const std::vector<Loaded *> &all, uint64_t seed) {
 void Verifier::checkTaps(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
   for (const Tap &tap : tapList) {
     Check check = {tap.name, tap.shape, {}, toleranceFor(tap.coarsest), &tap};
-    reference.compare(check, outputs.at(tap.result), tap.row, tap.byRow, tap.isLog,
+    auto kind = tap.isLog ? ReferenceRun::Logs : tap.byRow ? ReferenceRun::Rows : ReferenceRun::Numbers;
+    reference.compare(check, outputs.at(tap.result), tap.row, kind,
                       [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
                         auto expected = one.values.find(tap.value);
                         if (expected == one.values.end())
@@ -242,6 +247,13 @@ static std::string strayWrite(const InputSpec &spec, const Tensor &before, const
   return "";
 }
 
+/// Limits of an appended row: of what is appended, where the cache's type is coarser than those.
+static Tolerance toleranceOfRow(attn::KvAppendOp append, llvm::StringRef part) {
+  if (mlir::isa<mlir::Float8E4M3FNType>(append.getCache().getType().getElementType()))
+    return toleranceFor(coarsestType(part == ".k" ? append.getK() : append.getV()));
+  return toleranceFor(coarsestType(append.getResult()));
+}
+
 /// What a program did to the caches: appended rows have the reference's values, all others are as before.
 void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
   std::map<std::string, std::set<std::pair<int64_t, int64_t>>> written; // of each cache
@@ -259,9 +271,9 @@ void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const Ref
       Check check = {fmt::format("{}{}{} row {}", row.cache, part, request, row.slot),
                      found.shape,
                      {},
-                     toleranceFor(coarsestType(append.getResult()))};
+                     toleranceOfRow(append, part)};
       reference.compare(
-          check, found, found.shape[1], false, false,
+          check, found, found.shape[1], ReferenceRun::Stored,
           [&, i = index, member = values](const attn::ReferenceResult &one) -> const std::vector<double> & {
             return one.appended[i].*member;
           });
@@ -314,7 +326,8 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
     const Tensor &found = outputs.at(spec.name);
     mlir::Value value = graph.getReturn().getValues()[index];
     Check check = {spec.name, found.shape, {}, toleranceFor(coarsestType(value))};
-    reference.compare(check, found, found.shape.back(), false, isLogSumExp(value),
+    reference.compare(check, found, found.shape.back(),
+                      isLogSumExp(value) ? ReferenceRun::Logs : ReferenceRun::Numbers,
                       [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
                         return one.results.at(index);
                       });
@@ -364,12 +377,45 @@ private:
 };
 } // namespace
 
-/// Asks the second reference. The program has not run yet: it would append to the caches.
-void Verifier::evaluateSecond(CaseResult &result, ReferenceRun &reference) {
+/// Whether a graph appends to a cache of so coarse a type that a number near a tie, rounded to the other
+/// side, shows in all that is made of it: references then take the rows that the program has stored.
+static bool storesCoarsely(attn::GraphOp graph) {
+  auto found = graph.getBody().walk([](attn::KvAppendOp append) {
+    bool coarse = mlir::isa<mlir::Float8E4M3FNType>(append.getCache().getType().getElementType());
+    return coarse ? mlir::WalkResult::interrupt() : mlir::WalkResult::advance();
+  });
+  return found.wasInterrupted();
+}
+
+/// Asks the reference; `outputs`: of a program whose stored rows it takes, or null.
+attn::ReferenceResult Verifier::evaluateFirst(const TensorMap &inputs, const TensorMap *outputs) {
+  attn::ReferenceInputs given = referenceInputs(specs, inputs);
+  if (outputs)
+    given.stored = [&](attn::AppendedRow &row) {
+      if (row.slot < 0)
+        return;
+      const InputSpec &spec =
+          *llvm::find_if(specs, [&](const InputSpec &one) { return one.name == row.cache; });
+      for (auto [part, bytes] : {std::pair(".k", &row.kBytes), std::pair(".v", &row.vBytes)}) {
+        Tensor found = rowOf(spec, outputs->at(row.cache + part), row.block(), row.token());
+        std::memcpy(bytes->data(), found.data(), bytes->size());
+      }
+    };
+  auto evaluated = attn::evaluate(graph, given);
+  if (mlir::failed(evaluated))
+    compiler.fail(int(Exit::BadInput), "the reference cannot evaluate this graph");
+  return std::move(*evaluated);
+}
+
+/// Asks the second reference. The caches are those that the program is given: it has not run yet. `stored`:
+/// it takes the rows that the first reference was given.
+void Verifier::evaluateSecond(CaseResult &result, ReferenceRun &reference, bool stored) {
   if (!deviceReference)
     return;
+  llvm::ArrayRef<attn::AppendedRow> rows = reference.result.appended;
   reference.second =
-      deviceReference->evaluate(plainLoaded.tensors->bindings(plain.graph, /*nativeWeights=*/true));
+      deviceReference->evaluate(plainLoaded.tensors->bindings(plain.graph, /*nativeWeights=*/true),
+                                stored ? rows : llvm::ArrayRef<attn::AppendedRow>());
   if (reference.second->status != reference.result.status)
     result.faults.push_back(fmt::format("the references disagree on what is out of bound: {} and {}",
                                         statusText(reference.result.status),
@@ -389,17 +435,26 @@ void Verifier::evaluateSecond(CaseResult &result, ReferenceRun &reference) {
                                      apart.ties, apart.ties == 1 ? "" : "s", reference.between.element));
 }
 
+/// The same rows, where two programs have written to the same caches.
+static bool haveSameCaches(const std::vector<InputSpec> &specs, const TensorMap &ours,
+                           const TensorMap &theirs) {
+  return llvm::all_of(specs, [&](const InputSpec &spec) {
+    auto isSame = [&](const char *part) {
+      const Tensor &one = ours.at(spec.name + part), &other = theirs.at(spec.name + part);
+      return std::memcmp(one.data(), other.data(), one.bytes()) == 0;
+    };
+    return !spec.isCache() || (isSame(".k") && isSame(".v"));
+  });
+}
+
 CaseResult Verifier::check(size_t index) {
   CaseResult result;
   result.length = cases[index];
   TensorMap inputs = caseInputs(index);
-  auto evaluated = attn::evaluate(graph, referenceInputs(specs, inputs));
-  if (mlir::failed(evaluated))
-    compiler.fail(int(Exit::BadInput), "the reference cannot evaluate this graph");
-  ReferenceRun reference = {inputs, std::move(*evaluated)};
-  if (mustAppend && std::none_of(reference.result.appended.begin(), reference.result.appended.end(),
-                                 [](const attn::AppendedRow &row) { return row.slot >= 0; }))
-    internalError("every request is idle at length {}: nothing would be compared", result.length);
+  bool coarse = storesCoarsely(graph);
+  ReferenceRun reference{inputs, attn::ReferenceResult()};
+  if (!coarse)
+    reference.result = evaluateFirst(inputs, nullptr);
 
   std::vector<Loaded *> all = {&plainLoaded};
   bool hasTapped = bool(tapped.simt) || !tapped.bundle.empty();
@@ -407,19 +462,35 @@ CaseResult Verifier::check(size_t index) {
     all.push_back(&tappedLoaded);
   for (Loaded *loaded : all)
     prepare(*loaded, inputs);
-  evaluateSecond(result, reference);
+  if (!coarse)
+    evaluateSecond(result, reference, /*stored=*/false);
   launch(all, options.seed + index);
   TensorMap outputs = plainLoaded.tensors->outputs(plain.graph), tappedOutputs;
   if (hasTapped)
     tappedOutputs = tappedLoaded.tensors->outputs(tapped.graph);
-  checkTaps(result, hasTapped ? tappedOutputs : outputs, reference);
-  checkRows(result, hasTapped ? tappedOutputs : outputs, reference);
-  checkPlain(result, outputs, tappedOutputs, reference);
+  uint32_t status = plainLoaded.executable->takeStatus();
+  const TensorMap &compared = hasTapped ? tappedOutputs : outputs;
+  std::optional<ReferenceRun> ofPlain; // where the program without taps has stored other rows
+  if (coarse) {
+    prepare(plainLoaded, inputs); // caches as they were
+    auto evaluate = [&](ReferenceRun &run, const TensorMap &from) {
+      run.result = evaluateFirst(inputs, &from);
+      evaluateSecond(result, run, /*stored=*/true);
+    };
+    evaluate(reference, compared);
+    if (hasTapped && !haveSameCaches(specs, outputs, tappedOutputs))
+      evaluate(ofPlain.emplace(ReferenceRun{inputs, attn::ReferenceResult()}), outputs);
+  }
+  if (mustAppend && std::none_of(reference.result.appended.begin(), reference.result.appended.end(),
+                                 [](const attn::AppendedRow &row) { return row.slot >= 0; }))
+    internalError("every request is idle at length {}: nothing would be compared", result.length);
+  checkTaps(result, compared, reference);
+  checkRows(result, compared, reference);
+  checkPlain(result, outputs, tappedOutputs, ofPlain ? *ofPlain : reference);
   for (const auto &[name, tensor] : outputs)
     if (deterministic())
       result.bits[name] =
           runtime::digest64({reinterpret_cast<const char *>(tensor.data()), size_t(tensor.bytes())});
-  uint32_t status = plainLoaded.executable->takeStatus();
   if (status != reference.result.status)
     result.faults.push_back(fmt::format("the status word says out of bound: {}; it should say {}",
                                         statusText(status), statusText(reference.result.status)));

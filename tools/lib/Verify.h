@@ -101,7 +101,8 @@ private:
     std::unique_ptr<Executable> executable = {};
   };
   void prepare(Loaded &loaded, const TensorMap &inputs);
-  void evaluateSecond(CaseResult &result, struct ReferenceRun &reference);
+  attn::ReferenceResult evaluateFirst(const TensorMap &inputs, const TensorMap *outputs);
+  void evaluateSecond(CaseResult &result, struct ReferenceRun &reference, bool stored);
   void launch(const std::vector<Loaded *> &all, uint64_t seed);
   void checkRows(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);
   void checkTaps(CaseResult &result, const TensorMap &outputs, const struct ReferenceRun &reference);

@@ -220,6 +220,7 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
       .Case([&](RopeOp o) { return lowerRope(o); })
       .Case([&](ElementwiseOp o) { return lowerElementwise(o); })
       .Case([&](CastOp o) { return lowerCast(o); })
+      .Case([&](QuantizeOp o) { return lowerQuantize(o); })
       .Case([&](FoldOp o) { return lowerFold(o); })
       .Case([&](MatmulOp o) { return lowerMatmul(o); })
       .Case([&](AttendOp o) { return lowerAttend(o); })
@@ -452,13 +453,12 @@ Value KernelLowering::elementAddress(Value tile, Value index) {
 
 Value KernelLowering::loadElement(Value tile, Value index) {
   Type element = cast<TileType>(tile.getType()).getElementType();
-  return b.toF32(b.load(element, elementAddress(tile, index)));
+  return b.loadFloat(element, elementAddress(tile, index));
 }
 
 void KernelLowering::storeElement(Value tile, Value index, Value f32) {
   Type element = cast<TileType>(tile.getType()).getElementType();
-  Value at = elementAddress(tile, index);
-  b.store(b.fromF32(f32, element), at);
+  b.storeFloat(f32, element, elementAddress(tile, index));
 }
 
 void KernelLowering::setStatus(int64_t bits) {

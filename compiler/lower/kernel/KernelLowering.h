@@ -148,6 +148,7 @@ private:
   void waitForEarlierTile(Ring r);
   /// Waits for the slot and arms it for `bytes`.
   void acquireSlot(Ring r, Value bytes);
+  void waitEmpty(Ring r);
   void copyRow(LoadOp load, Value stackedRow, Value columnBytes, Value bytes, Value dst, Value barrier);
   Value validRows(LoadOp load, Value from, Value count);
 
@@ -206,6 +207,8 @@ private:
   void feedSegment(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t,
                    mlir::ValueRange pages, Ring r);
   void feedTokens(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t, Ring r);
+  Value rowOfToken(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t);
+  void feedByThreads(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t, Ring r);
   /// Segments [first, last) of local group `g`.
   std::pair<Value, Value> segmentsOfGroup(const Tokens &t, KvStreamType type, Value g);
 
@@ -302,6 +305,7 @@ private:
   llvm::LogicalResult lowerElementwise(ElementwiseOp op);
   Value combine(ElementwiseOp op, Value x, Value y);
   llvm::LogicalResult lowerCast(CastOp op);
+  llvm::LogicalResult lowerQuantize(QuantizeOp op);
   llvm::LogicalResult lowerFold(FoldOp op);
   /// Sum or max over 256 virtual lanes, of which each consumer thread has one or two (lane, i), in all
   /// threads; the tree does not depend on the number of warps.
@@ -339,10 +343,13 @@ private:
   llvm::LogicalResult lowerAttendNew(AttendNewOp op);
   /// The score, to the base 2 and without a bias, of a head's query and a new key of `dim` elements: by a
   /// warp, in all lanes.
-  Value scoreOfNew(AttendNewOp op, Value head, int64_t dim, llvm::function_ref<Value(Value d)> key);
+  Value scoreOfNew(AttendNewOp op, Value head, int64_t dim, Value kScale,
+                   llvm::function_ref<Value(Value d)> key);
   void storeMerged(AttendNewOp op,
                    llvm::function_ref<SoftmaxState(Value head, Value d, int64_t width)> merged);
   llvm::LogicalResult lowerNormalize(NormalizeOp op);
+  /// A head's scale of a cache; null where `memory` is.
+  Value scaleOf(Value memory, Value head);
 
   //===-- LowerExchange.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerExchange(ExchangeOp op);
@@ -499,8 +506,9 @@ struct SoftmaxState {
 SoftmaxState mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y);
 
 inline constexpr double kLog2E = 1.4426950408889634;
-/// A score to the base 2 from q k: scaled, and capped.
-mlir::Value scoreOf(SimtBuilder &b, mlir::Value product, double scale, std::optional<double> softcap);
+/// A score to the base 2 from q k: scaled, by that of the cached keys too (null: they have none), and capped.
+mlir::Value scoreOf(SimtBuilder &b, mlir::Value product, double scale, mlir::Value kScale,
+                    std::optional<double> softcap);
 /// An optional number of an operation.
 std::optional<double> numberOf(std::optional<llvm::APFloat> number);
 

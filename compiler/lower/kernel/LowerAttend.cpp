@@ -19,27 +19,6 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-SoftmaxState cfc::kernel::mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y) {
-  Value m = b.fmax(x.m, y.m);
-  Value safe = b.select(b.isNegInf(m), b.f32(0), m);
-  Value sx = b.exp2(b.fsub(x.m, safe)), sy = b.exp2(b.fsub(y.m, safe));
-  auto mix = [&](Value u, Value v) { return b.fadd(b.fmul(u, sx), b.fmul(v, sy)); };
-  SoftmaxState sum{m, mix(x.l, y.l), {}};
-  for (auto [u, v] : llvm::zip_equal(x.o, y.o))
-    sum.o.push_back(mix(u, v));
-  return sum;
-}
-
-SmallVector<Value> SoftmaxState::flat() const {
-  SmallVector<Value> all = {m, l};
-  llvm::append_range(all, o);
-  return all;
-}
-
-SoftmaxState SoftmaxState::from(ValueRange values) {
-  return {values[0], values[1], llvm::to_vector<4>(values.drop_front(2))};
-}
-
 namespace {
 using Values = SimtBuilder::Values;
 
@@ -92,6 +71,8 @@ struct Attend {
   Value lane, tokenLane;                   // tokenLane: first token of this warp's 16
   SmallVector<SmallVector<Values>> q = {}; // by n-tile: B registers per 16 dims
   bool rows = false;                       // of tokens lie one after another, not in swizzled boxes
+  bool isE4m3 = false;                     // K and V are f8E4M3FN
+  Value kScale = {}, vScale = {};          // of the cache's head; null: it has none
 
   /// Dims are taken 16 at a time. Of the last there may be 8 alone: those that boxes hold behind them do not
   /// count.
@@ -112,6 +93,10 @@ struct Attend {
     }
     for (int64_t k = 0; k < blocks(dim); ++k) {
       bool half = isHalf(k);
+      if (isE4m3) {
+        regs.push_back(qk.activationsForE4m3(queries, dim, column, exists, b.i32(16 * k), lane, half));
+        continue;
+      }
       regs.push_back(qk.activations(queries, dim, column, exists, b.i32(16 * k), lane, half ? 8 : 16));
       if (half)
         regs.back().push_back(b.i32(0));
@@ -128,13 +113,13 @@ struct Attend {
     return v;
   }
 
-  /// Addresses in a slot of a token's row, for each 16 of its dims, of their half `side`: boxes of 64 dims,
-  /// swizzled.
-  Values rowAddresses(Value slot, Value token, Value side, int64_t blocks) {
+  /// Addresses in a slot of a token's row of `dims`, for each 32 of its bytes, of their half `side`: boxes of
+  /// 128 bytes, swizzled.
+  Values rowAddresses(Value slot, Value token, Value side, int64_t dims) {
     Values all;
-    for (int64_t k = 0; k < blocks; ++k) {
+    for (int64_t k = 0, n = isE4m3 ? llvm::divideCeil(dims, 32) : blocks(dims); k < n; ++k) {
       if (rows) {
-        Value at = b.add(b.mul(token, llvm::divideCeil(blocks, 4) * 128), b.mul(side, 16));
+        Value at = b.add(b.mul(token, llvm::divideCeil(n, 4) * 128), b.mul(side, 16));
         all.push_back(b.offset(b.offset(slot, at), 32 * k));
         continue;
       }
@@ -144,12 +129,35 @@ struct Attend {
     return all;
   }
 
+  /// Blocks of 16 dims in the k-th 32 bytes of f8.
+  int64_t blocksFrom(int64_t k, int64_t dims) { return std::min<int64_t>(2, blocks(dims) - 2 * k); }
+
+  /// This warp's keys as A registers, for each 16 dims.
+  SmallVector<Values> keys(Value slot) {
+    Values rows = rowAddresses(slot, b.add(tokenLane, b.rem(lane, 16)), b.div(lane, 16), dim);
+    SmallVector<Values> all;
+    for (auto [k, row] : llvm::enumerate(rows))
+      if (isE4m3)
+        llvm::append_range(all, qk.rowsOfE4m3(row, blocksFrom(k, dim)));
+      else
+        all.push_back(qk.weights(row, isHalf(k)));
+    return all;
+  }
+  /// The same of values: dims are the rows of A.
+  SmallVector<Values> valuesOf(Value slot) {
+    Value token = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
+    SmallVector<Values> all;
+    for (auto [k, row] : llvm::enumerate(rowAddresses(slot, token, b.rem(b.div(lane, 8), 2), vDim)))
+      if (isE4m3)
+        llvm::append_range(all, pv.columnsOfE4m3(row, blocksFrom(k, vDim)));
+      else
+        all.push_back(pv.weights(row, /*half=*/false, /*trans=*/true));
+    return all;
+  }
+
   /// Of each n-tile.
   SmallVector<Values> scores(Value slot) {
-    Values rows = rowAddresses(slot, b.add(tokenLane, b.rem(lane, 16)), b.div(lane, 16), blocks(dim));
-    SmallVector<Values> keys;
-    for (auto [k, row] : llvm::enumerate(rows))
-      keys.push_back(qk.weights(row, isHalf(k)));
+    SmallVector<Values> keys = this->keys(slot);
     SmallVector<Values> all;
     for (const SmallVector<Values> &query : q) {
       // Dims 0 to 15, 32 to 47, … and the others apart, so that one chain need not wait for the other.
@@ -182,7 +190,7 @@ struct Attend {
       for (int i = 0; i < 2; ++i)
         exists[i] = b.andI(exists[i], sees(b.add(begin, b.add(token, 8 * i))));
     for (int i = 0; i < 4; ++i) {
-      Value score = scoreOf(b, s[i], scale, softcap);
+      Value score = scoreOf(b, s[i], scale, kScale, softcap);
       if (bias) {
         Value head = b.add(b.mul(b.rem(lane, 4), 2), 8 * tile + i % 2);
         score = b.fadd(score, bias(head, b.add(begin, b.add(token, i / 2 * 8))));
@@ -225,12 +233,8 @@ struct Attend {
 
   /// `p`: probabilities of each n-tile.
   void accumulate(Value slot, ArrayRef<Values> p, Value tokens, Value skipped, LaneState &state) {
-    Value token = b.add(tokenLane, b.add(b.rem(lane, 8), b.mul(b.div(lane, 16), 8)));
-    Values rows = rowAddresses(slot, token, b.rem(b.div(lane, 8), 2), blocks(vDim));
     Value first = b.add(tokenLane, b.mul(b.rem(lane, 4), 2));
-    SmallVector<Values> values;
-    for (Value row : rows)
-      values.push_back(pv.weights(row, /*half=*/false, /*trans=*/true));
+    SmallVector<Values> values = valuesOf(slot);
     // Only the last segment lacks tokens, and the first one of a window.
     Value lacks = b.lt(tokens, kSegment);
     if (skipped)
@@ -256,6 +260,22 @@ struct Attend {
         tile.o[i] = pv.multiply(Values(ArrayRef(flat).slice(4 * i, 4)), weights, tile.o[i]);
   }
 
+  /// Stores `o` of a head, row lane / 4 of half `i` of the rows of A: the dim that this lane has of it, where
+  /// there is one.
+  void storeDim(Value o, int64_t i, Value row) {
+    if (vScale)
+      o = b.fmul(o, vScale);
+    Value at = b.div(lane, 4);
+    Value d = isE4m3 ? b.add(b.mul(at, 2), 16 * (i / 2) + i % 2) : b.add(at, 8 * i);
+    auto store = [&] { b.store(o, b.offset(row, b.mul(d, 4))); };
+    if (16 * (i / 2 + 1) <= vDim)
+      store();
+    else if (isE4m3)
+      b.ifThen(b.lt(d, vDim), store);
+    else if (8 * i < vDim)
+      store();
+  }
+
   /// Writes n-tile `tile` of this warp's lane to [head][v_dim + 2].
   void storeTile(TileState &state, int64_t tile, Value to) {
     for (Value &l : state.l)
@@ -264,10 +284,8 @@ struct Attend {
       Value head = b.add(b.mul(b.rem(lane, 4), 2), 8 * tile + j);
       b.ifThen(b.lt(head, heads), [&] {
         Value row = b.offset(to, b.mul(head, (vDim + 2) * 4));
-        for (int64_t i = 0; 8 * i < vDim; ++i) {
-          Value d = b.add(b.div(lane, 4), 8 * i);
-          b.store(state.o[i / 2][i % 2 * 2 + j], b.offset(row, b.mul(d, 4)));
-        }
+        for (int64_t i = 0; i < 2 * blocks(vDim); ++i)
+          storeDim(state.o[i / 2][i % 2 * 2 + j], i, row);
         b.ifThen(b.lt(lane, 4), [&] {
           b.store(state.m[j], b.offset(row, vDim * 4));
           b.store(state.l[j], b.offset(row, vDim * 4 + 4));
@@ -363,6 +381,8 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
   int64_t all = op.getResult().getType().getShape()[0], heads = buffers.columns.heads;
   int64_t stateBytes = heads * (kv.getVDim() + 2) * 4;
   auto load = op.getKv().getDefiningOp<LoadCacheOp>();
+  bool isE4m3 = isa<Float8E4M3FNType>(kv.getElementType());
+  Type element = isE4m3 ? b.getF16Type() : kv.getElementType(); // of which all f8 are some
 
   Attend a{b,
            heads,
@@ -373,13 +393,16 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
            numberOf(op.getSoftcap()),
            biasOf(op.getBias(), load, tokens, firstHead, all),
            nullptr,
-           MmaOperands(b, kv.getElementType(), qType.getElementType()),
-           MmaOperands(b, kv.getElementType(), kv.getElementType()),
+           MmaOperands(b, element, qType.getElementType()),
+           MmaOperands(b, element, element),
            lane,
            b.mul(setWarp, kLane)};
   if (tokens.bits && !load.getSlot()) // else what it masks is not in the cache yet
     a.sees = [&](Value key) { return seesNew(tokens, key); };
   a.rows = copiesTokens(cast<CacheType>(load.getCache().getType()));
+  a.isE4m3 = isE4m3;
+  a.kScale = scaleOf(load.getKScale(), tokens.place.head);
+  a.vScale = scaleOf(load.getVScale(), tokens.place.head);
   Value there = firstHead ? b.sub(b.i32(all), firstHead) : Value(); // heads from it on
   for (int64_t t = 0; t < a.tiles; ++t)
     a.loadQueries(bufferOf(op.getQ()), t, firstHead, there);

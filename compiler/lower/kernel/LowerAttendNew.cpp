@@ -1,7 +1,8 @@
 //===- LowerAttendNew.cpp - What is around an online softmax -------------------------===//
 //
-// Scores with their caps and biases, the token of this step, and the end of a
-// softmax: sums, sinks and logarithms. The cached tokens are LowerAttend.cpp's.
+// Merges of states, scores with their caps and biases, the token of this step, and
+// the end of a softmax: sums, sinks and logarithms. The cached tokens are
+// LowerAttend.cpp's.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
@@ -17,12 +18,37 @@ using Values = SimtBuilder::Values;
 
 static constexpr double kLn2 = 0.6931471805599453;
 
-Value cfc::kernel::scoreOf(SimtBuilder &b, Value product, double scale, std::optional<double> softcap) {
+SoftmaxState cfc::kernel::mergeSoftmax(SimtBuilder &b, SoftmaxState x, SoftmaxState y) {
+  Value m = b.fmax(x.m, y.m);
+  Value safe = b.select(b.isNegInf(m), b.f32(0), m);
+  Value sx = b.exp2(b.fsub(x.m, safe)), sy = b.exp2(b.fsub(y.m, safe));
+  auto mix = [&](Value u, Value v) { return b.fadd(b.fmul(u, sx), b.fmul(v, sy)); };
+  SoftmaxState sum{m, mix(x.l, y.l), {}};
+  for (auto [u, v] : llvm::zip_equal(x.o, y.o))
+    sum.o.push_back(mix(u, v));
+  return sum;
+}
+
+SmallVector<Value> SoftmaxState::flat() const {
+  SmallVector<Value> all = {m, l};
+  llvm::append_range(all, o);
+  return all;
+}
+
+SoftmaxState SoftmaxState::from(ValueRange values) {
+  return {values[0], values[1], llvm::to_vector<4>(values.drop_front(2))};
+}
+
+Value cfc::kernel::scoreOf(SimtBuilder &b, Value product, double scale, Value kScale,
+                           std::optional<double> softcap) {
+  auto scaled = [&](double factor) {
+    return b.fmul(product, kScale ? b.fmul(kScale, b.f32(factor)) : b.f32(factor));
+  };
   if (!softcap)
-    return b.fmul(product, b.f32(scale * kLog2E));
+    return scaled(scale * kLog2E);
   // c tanh(s / c) = c - 2 c / (exp(2 s / c) + 1): no overflow hurts it.
   double cap = *softcap * kLog2E;
-  Value power = b.exp2(b.fmul(product, b.f32(2 * kLog2E * scale / *softcap)));
+  Value power = b.exp2(scaled(2 * kLog2E * scale / *softcap));
   return b.fsub(b.f32(cap), b.fdiv(b.f32(2 * cap), b.fadd(power, b.f32(1))));
 }
 
@@ -90,7 +116,15 @@ Value KernelLowering::isIdle(Value slotMemory, Value row, Value cache) {
   return cache ? b.orI(idle, b.ge(slot, slotsOf(caches.find(cache)->second))) : idle;
 }
 
-Value KernelLowering::scoreOfNew(AttendNewOp op, Value head, int64_t dim, function_ref<Value(Value)> key) {
+Value KernelLowering::scaleOf(Value source, Value head) {
+  if (!source)
+    return {};
+  bool one = cast<MemRefType>(source.getType()).getNumElements() == 1;
+  return b.load(b.getF32Type(), b.offset(memory.lookup(source), b.mul(one ? b.i32(0) : head, 4)));
+}
+
+Value KernelLowering::scoreOfNew(AttendNewOp op, Value head, int64_t dim, Value kScale,
+                                 function_ref<Value(Value)> key) {
   Value dot = b.loop(lane, b.i32(dim), b.i32(32), b.f32(0), [&](Value d, ValueRange sum) -> Values {
     Value q = loadElement(op.getQ(), b.add(b.mul(head, dim), d));
     return {b.fadd(sum[0], b.fmul(q, key(d)))};
@@ -98,7 +132,7 @@ Value KernelLowering::scoreOfNew(AttendNewOp op, Value head, int64_t dim, functi
   for (int64_t x = 16; x; x /= 2)
     dot = b.fadd(
         dot, b.create<simt::ShuffleOp>(b.getF32Type(), simt::ShuffleMode::Xor, dot, b.i32(x)).getResult());
-  return scoreOf(b, dot, op.getScale().convertToDouble(), numberOf(op.getSoftcap()));
+  return scoreOf(b, dot, op.getScale().convertToDouble(), kScale, numberOf(op.getSoftcap()));
 }
 
 LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
@@ -111,7 +145,12 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   Value scratch = b.offset(shared, layout.scratch);
   Value idle = isIdle(op.getSlot(), item(op.getItem()), load ? Value(load.getCache()) : Value());
   std::function<Value(Value, Value)> bias;
-  Value newest;
+  Value newest, kScale, vScale;
+  if (load && load.getKScale()) {
+    Value kvHead = placeOf(load.getItem(), caches.find(load.getCache())->second.type, {}).head;
+    kScale = scaleOf(load.getKScale(), kvHead);
+    vScale = scaleOf(load.getVScale(), kvHead);
+  }
   if (!op.getBias().empty()) {
     Tokens tokens = tokensOf(load, /*report=*/false);
     newest = tokens.length;
@@ -120,7 +159,7 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   sync(); // the last reader of the scratch
   // One warp a head: its score in base 2.
   b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {
-    Value score = scoreOfNew(op, head, dim, [&](Value d) { return loadElement(op.getK(), d); });
+    Value score = scoreOfNew(op, head, dim, kScale, [&](Value d) { return loadElement(op.getK(), d); });
     if (bias)
       score = b.fadd(score, bias(head, newest));
     b.ifThen(b.eq(lane, 0), [&] { b.store(score, b.offset(scratch, b.mul(head, 4))); });
@@ -132,8 +171,10 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
     SoftmaxState old = loadState(b, from, head, d, vDim, width);
     Value score = b.load(b.getF32Type(), b.offset(scratch, b.mul(head, 4)));
     SoftmaxState token{b.select(idle, b.negInf(), score), b.select(idle, b.f32(0), b.f32(1)), {}};
-    for (int64_t j = 0; j < width; ++j)
-      token.o.push_back(b.select(idle, b.f32(0), loadElement(op.getV(), b.add(d, j))));
+    for (int64_t j = 0; j < width; ++j) {
+      Value v = loadElement(op.getV(), b.add(d, j));
+      token.o.push_back(b.select(idle, b.f32(0), vScale ? b.fmul(v, vScale) : v));
+    }
     return mergeSoftmax(b, old, token);
   });
   return success();

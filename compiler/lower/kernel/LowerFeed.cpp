@@ -30,7 +30,8 @@ void KernelLowering::acquireMaps(ProducerOp op) {
     if (auto cache = feed.getStream().getDefiningOp<LoadCacheOp>()) {
       auto type = cast<CacheType>(cache.getCache().getType());
       for (auto [field, dim] : {std::pair{"k_pointer", type.getDim()}, {"v_pointer", type.getVDim()}})
-        offsets.insert(mapOffset(cache.getCache(), field, cacheBox(type, dim)));
+        if (!copiesByThreads(type, dim))
+          offsets.insert(mapOffset(cache.getCache(), field, cacheBox(type, dim)));
       return;
     }
     auto load = feed.getStream().getDefiningOp<LoadOp>();
@@ -60,7 +61,8 @@ void KernelLowering::lowerProducer(ProducerOp op) {
       rows |= !tilingOf(load, f.getSlots())->boxRows;
     } else {
       auto cache = cast<CacheType>(f.getStream().getDefiningOp<LoadCacheOp>().getCache().getType());
-      rows |= copiesTokens(cache);
+      rows |= copiesTokens(cache) || copiesByThreads(cache, cache.getDim()) ||
+              copiesByThreads(cache, cache.getVDim());
       pages |= cache.isPaged() && cache.getPage() < kSegment;
     }
   });
@@ -159,10 +161,14 @@ void KernelLowering::waitForEarlierTile(Ring r) {
   waitFull(earlier);
 }
 
-void KernelLowering::acquireSlot(Ring r, Value bytes) {
+/// A fresh barrier counts as having completed the phase of parity 1.
+void KernelLowering::waitEmpty(Ring r) {
   waitForEarlierTile(r);
-  // A fresh barrier counts as having completed the phase of parity 1.
   b.create<simt::MbarrierWaitOp>(simt::Scope::Cta, emptyBarrier(r), b.xorI(r.phase, 1));
+}
+
+void KernelLowering::acquireSlot(Ring r, Value bytes) {
+  waitEmpty(r);
   if (oneLane) {
     b.create<simt::MbarrierExpectOp>(fullBarrier(r), bytes);
     return;

@@ -114,7 +114,8 @@ KernelLowering::Values KernelLowering::pagesOfSegment(LoadCacheOp load, int64_t 
 void KernelLowering::feedSegment(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t,
                                  ValueRange pages, Ring r) {
   CacheType type = caches.find(load.getCache())->second.type;
-  int64_t boxes = headBoxes(side.dim), page = type.getPage();
+  int64_t boxes = headBoxes(side.dim, type.getElementType()), page = type.getPage();
+  int64_t columns = boxElements(type.getElementType());
   auto copy = [&](Value dst, Value column, Value row, Value block) {
     Values at = {column, row, t.place.head};
     if (type.hasBlocks())
@@ -126,8 +127,9 @@ void KernelLowering::feedSegment(LoadCacheOp load, const CacheSide &side, Value 
     acquireSlot(r, b.i32(boxes * kSegment * 128));
     Value slot = slotAddress(r), row = page ? b.rem(token, page) : token,
           block = page ? pages[0] : t.place.request;
-    forCopies(b.i32(boxes),
-              [&](Value i) { copy(b.offset(slot, b.mul(i, kSegment * 128)), b.mul(i, 64), row, block); });
+    forCopies(b.i32(boxes), [&](Value i) {
+      copy(b.offset(slot, b.mul(i, kSegment * 128)), b.mul(i, columns), row, block);
+    });
     return;
   }
   // Pages behind the last token may be anywhere.
@@ -137,7 +139,7 @@ void KernelLowering::feedSegment(LoadCacheOp load, const CacheSide &side, Value 
   Value slot = slotAddress(r);
   auto copyBox = [&](Value p, Value x, Value block) {
     Value dst = b.offset(slot, b.add(b.mul(x, kSegment * 128), b.mul(p, page * 128)));
-    copy(dst, b.mul(x, 64), b.i32(0), block);
+    copy(dst, b.mul(x, columns), b.i32(0), block);
   };
   if (!oneLane) // 32 at most
     return b.ifThen(b.lt(lane, b.mul(have, boxes)),
@@ -151,7 +153,7 @@ void KernelLowering::feedSegment(LoadCacheOp load, const CacheSide &side, Value 
 void KernelLowering::feedTokens(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t,
                                 Ring r) {
   CacheType type = caches.find(load.getCache())->second.type;
-  int64_t page = type.getPage(), bytes = headBoxes(side.dim) * 128;
+  int64_t page = type.getPage(), bytes = headBoxes(side.dim, type.getElementType()) * 128;
   Value have = b.min(b.i32(kSegment), b.sub(t.length, token));
   acquireSlot(r, b.mul(have, bytes));
   Value slot = slotAddress(r), barrier = fullBarrier(r),
@@ -163,6 +165,59 @@ void KernelLowering::feedTokens(LoadCacheOp load, const CacheSide &side, Value t
     b.create<simt::TensorLoadOp>(dst, from, ValueRange{b.i32(0), b.rem(at, page), t.place.head, block},
                                  barrier, side.once);
   });
+}
+
+/// Address of a token's row of K or V.
+Value KernelLowering::rowOfToken(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t) {
+  const CacheArgument &cache = caches.find(load.getCache())->second;
+  bool isK = side.field == "k_pointer";
+  Value block = t.place.request;
+  if (int64_t page = cache.type.getPage()) {
+    block = pageAt(load, t.place.request, b.div(token, page));
+    token = b.rem(token, page);
+  }
+  Value at = b.mul(b.wide(t.place.head), isK ? cache.strideHead : cache.vStrideHead);
+  at = b.add(at, b.mul(b.wide(token), isK ? cache.strideToken : cache.vStrideToken));
+  if (cache.type.hasBlocks())
+    at = b.add(at, b.mul(b.wide(block), isK ? cache.strideBlock : cache.vStrideBlock));
+  return b.offset(isK ? cache.k : cache.v, at);
+}
+
+/// The same where tensor copies cannot: lanes load words of 8 bytes and store them where a tensor copy would
+/// put them, with zeros behind the last dim as far as 32 bytes are read together. Rows behind the last token
+/// become that once more.
+void KernelLowering::feedByThreads(LoadCacheOp load, const CacheSide &side, Value token, const Tokens &t,
+                                   Ring r) {
+  constexpr int64_t kWord = 8, kAhead = 4;
+  CacheType type = caches.find(load.getCache())->second.type;
+  int64_t words = side.dim * type.getElementType().getIntOrFloatBitWidth() / 8 / kWord;
+  int64_t allWords = llvm::alignTo(words, 32 / kWord),
+          pitch = headBoxes(side.dim, type.getElementType()) * 128;
+  Value last = b.add(b.min(b.i32(kSegment), b.sub(t.length, token)), -1);
+  waitEmpty(r);
+  Value slot = slotAddress(r);
+  Type word = wordType(b, kWord);
+  Value zeros = b.create<arith::ConstantOp>(cast<TypedAttr>(b.getZeroAttr(word)));
+  auto loadWord = [&](Value i) -> Values {
+    Value row = b.min(b.div(i, allWords), last), w = b.rem(i, allWords);
+    Value from = rowOfToken(load, side, b.add(token, row), t);
+    Value data = b.load(word, b.offset(from, b.mul(b.min(w, b.i32(words - 1)), kWord)));
+    return {b.select(b.lt(w, words), data, zeros)};
+  };
+  auto storeWord = [&](Value i, const Values &data) {
+    Value row = b.div(i, allWords), at = b.mul(b.rem(i, allWords), kWord);
+    Value to = b.add(b.mul(row, pitch), at);
+    if (!copiesTokens(type)) {
+      Value inBox = b.rem(at, 128);
+      to = b.add(b.mul(b.div(at, 128), kSegment * 128), b.mul(row, 128));
+      to = b.add(to, b.add(swizzled(b, b.div(inBox, 16), row), b.rem(inBox, 16)));
+    }
+    b.store(data[0], b.offset(slot, to));
+  };
+  forEachAhead(lane, 32, kSegment * allWords, kAhead, loadWord, storeWord);
+  b.create<simt::FenceProxyAsyncOp>(); // the slot's next tile may come by a copy
+  b.create<simt::SyncWarpOp>();
+  b.ifThen(b.eq(lane, 0), [&] { b.create<simt::MbarrierArriveOp>(simt::Scope::Cta, fullBarrier(r)); });
 }
 
 void KernelLowering::feedCache(LoadCacheOp load, int64_t heads) {
@@ -177,11 +232,13 @@ void KernelLowering::feedCache(LoadCacheOp load, int64_t heads) {
     int64_t boxes = 0; // for which `pages` are
     for (const CacheSide &side :
          {CacheSide{"k_pointer", type.getDim(), once}, CacheSide{"v_pointer", type.getVDim(), once}}) {
-      if (copiesTokens(cache)) {
+      if (copiesByThreads(cache, side.dim)) {
+        feedByThreads(load, side, token, tokens, r);
+      } else if (copiesTokens(cache)) {
         feedTokens(load, side, token, tokens, r);
       } else {
-        if (cache.isPaged() && headBoxes(side.dim) != boxes)
-          pages = pagesOfSegment(load, boxes = headBoxes(side.dim), token, tokens);
+        if (int64_t n = headBoxes(side.dim, cache.getElementType()); cache.isPaged() && n != boxes)
+          pages = pagesOfSegment(load, boxes = n, token, tokens);
         feedSegment(load, side, token, tokens, pages, r);
       }
       r = advance(r);

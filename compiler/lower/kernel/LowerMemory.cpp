@@ -181,10 +181,11 @@ LogicalResult KernelLowering::lowerAppend(AppendOp op) {
     Value row = b.add(b.mul(b.wide(place.head), strideHead), b.mul(token, strideToken));
     return type.hasBlocks() ? b.add(row, b.mul(block, strideBlock)) : row;
   };
+  Type element = type.getElementType();
   auto store = [&](Value tile, Value base, int64_t dim, Value row) {
     forEach(dim, [&](Value i) {
-      Value x = b.fromF32(loadElement(tile, i), type.getElementType());
-      b.store(x, b.offset(base, b.add(row, b.wide(b.mul(i, 2)))));
+      Value at = b.add(row, b.wide(b.mul(i, element.getIntOrFloatBitWidth() / 8)));
+      b.storeFloat(loadElement(tile, i), element, b.offset(base, at));
     });
   };
   Value kRow = rowOf(cache.strideHead, cache.strideToken, cache.strideBlock), vRow = kRow;

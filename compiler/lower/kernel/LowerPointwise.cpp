@@ -371,6 +371,15 @@ LogicalResult KernelLowering::lowerCast(CastOp op) {
   return success();
 }
 
+LogicalResult KernelLowering::lowerQuantize(QuantizeOp op) {
+  int64_t scales = cast<MemRefType>(op.getScale().getType()).getNumElements();
+  Value scale = scaleOf(op.getScale(), b.rem(item(op.getItem()), scales));
+  forEach(localElements(func, op.getResult().getType()),
+          [&](Value i) { storeElement(op.getResult(), i, b.fdiv(loadElement(op.getTile(), i), scale)); });
+  sync();
+  return success();
+}
+
 LogicalResult KernelLowering::lowerFold(FoldOp op) {
   int64_t n = localElements(func, op.getTile().getType());
   bool max = op.getKind() == ElementwiseKind::Max;

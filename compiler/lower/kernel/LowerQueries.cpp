@@ -99,18 +99,21 @@ Value KernelLowering::seesNew(const Tokens &t, Value key) {
 }
 
 namespace {
-/// K or V of all query tokens in memory, [rows, heads, dim], as the cache would have it.
+/// K or V of all query tokens in memory, [rows, heads, dim], as the cache would have it; `scale`: by which it
+/// divides, or null.
 struct NewRows {
   SimtBuilder &b;
   Value base;
   Type element, cached;
   int64_t heads, dim;
-  Value head;
+  Value head, scale;
 
   Value at(Value row, Value d) const {
     Value index = b.add(b.mul(b.add(b.mul(row, heads), head), dim), d);
     Value x = b.toF32(b.load(element, b.offset(base, b.mul(index, element.getIntOrFloatBitWidth() / 8))));
-    return element == cached ? x : b.toF32(b.fromF32(x, cached));
+    if (scale)
+      x = b.fdiv(x, scale);
+    return element == cached && !scale ? x : b.rounded(x, cached);
   }
 };
 } // namespace
@@ -122,12 +125,13 @@ LogicalResult KernelLowering::lowerAttendNewTokens(AttendNewOp op) {
   TileType type = op.getState().getType();
   int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2, dim = cache.type.getDim();
   Tokens t = tokensOf(load, /*report=*/false);
-  auto rowsOf = [&](Value source, int64_t width) {
+  auto rowsOf = [&](Value source, int64_t width, Value scale) {
     Type element = cast<MemRefType>(source.getType()).getElementType();
     return NewRows{b,     memory.lookup(source), element, cache.type.getElementType(), cache.type.getHeads(),
-                   width, t.place.head};
+                   width, t.place.head,          scale};
   };
-  NewRows k = rowsOf(op.getK(), dim), v = rowsOf(op.getV(), vDim);
+  Value kScale = scaleOf(load.getKScale(), t.place.head), vScale = scaleOf(load.getVScale(), t.place.head);
+  NewRows k = rowsOf(op.getK(), dim, kScale), v = rowsOf(op.getV(), vDim, vScale);
   // An idle token attends nothing; nor is there anything for rows of nobody, whose count is 0.
   Value first = b.sub(t.place.row, t.place.index);
   Value idle = isIdle(op.getSlot(), t.place.row, load.getCache());
@@ -141,7 +145,7 @@ LogicalResult KernelLowering::lowerAttendNewTokens(AttendNewOp op) {
   sync(); // the last reader of the scores
   b.loop(warp, b.mul(count, heads), b.i32(warps), {}, [&](Value i, ValueRange) -> Values {
     Value j = b.div(i, heads), head = b.rem(i, heads), row = b.add(first, j), key = b.add(t.base, j);
-    Value score = scoreOfNew(op, head, dim, [&](Value d) { return k.at(row, d); });
+    Value score = scoreOfNew(op, head, dim, kScale, [&](Value d) { return k.at(row, d); });
     if (bias)
       score = b.fadd(score, bias(head, key));
     Value hidden = isIdle(op.getSlot(), row, load.getCache());
@@ -165,8 +169,10 @@ LogicalResult KernelLowering::lowerAttendNewTokens(AttendNewOp op) {
         Value score = b.select(b.lt(one, count), b.load(b.getF32Type(), scoreAt(head, safe)), b.negInf());
         Value none = b.isNegInf(score);
         SoftmaxState token{score, b.select(none, b.f32(0), b.f32(1)), {}};
-        for (int64_t e = 0; e < width; ++e)
-          token.o.push_back(b.select(none, b.f32(0), v.at(b.add(first, safe), b.add(d, e))));
+        for (int64_t e = 0; e < width; ++e) {
+          Value x = v.at(b.add(first, safe), b.add(d, e));
+          token.o.push_back(b.select(none, b.f32(0), vScale ? b.fmul(x, vScale) : x));
+        }
         tokens.push_back(token);
       }
       for (const SoftmaxState &token : tokens)

@@ -33,11 +33,24 @@ public:
   Values activations(Value vectors, int64_t stride, Value column, Value exists, Value first, Value lane,
                      int64_t rows = 16);
 
+  /// Of K in f8E4M3FN: `blocks` (1 or 2) times 16 columns of 16 rows, at this lane's ldmatrix address. Lane l
+  /// has columns 4 (l % 4) to + 3 of a block, in the place of the four that it multiplies: those of
+  /// activationsForE4m3.
+  llvm::SmallVector<Values> rowsOfE4m3(Value address, int64_t blocks);
+  /// Of V in f8E4M3FN, by `trans`: row g of a block is memory's column 2 g, row g + 8 its column 2 g + 1.
+  llvm::SmallVector<Values> columnsOfE4m3(Value address, int64_t blocks);
+  /// 16 elements, or with `half` 8, of vector `column` as rowsOfE4m3 takes them.
+  Values activationsForE4m3(Value vectors, int64_t stride, Value column, Value exists, Value first,
+                            Value lane, bool half);
+
   /// A register of two 16-bit elements of B as one of the multiplication's type.
   Value factor(Value reg) { return convert(reg, bType); }
   Values multiply(const Values &a, const Values &bRegs, const Values &c);
 
 private:
+  Value twoOf(Value reg, bool upper);
+  Values pairs(Value vectors, int64_t stride, Value column, Value exists, Value row, int64_t count,
+               int64_t step);
   /// A register of two 16-bit elements of `from` as one of the common type.
   Value convert(Value reg, mlir::Type from);
 

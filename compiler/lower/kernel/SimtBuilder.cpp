@@ -12,6 +12,34 @@ Value SimtBuilder::fromF32(Value a, Type t) {
   return t.isF32() ? a : createOrFold<arith::TruncFOp>(loc, t, a);
 }
 
+static bool isE4m3(Type element) { return isa<Float8E4M3FNType>(element); }
+
+/// The low one of two f8E4M3FN as f32.
+static Value lowE4m3(SimtBuilder &b, Value both) {
+  return b.unpack(b.create<simt::UnpackE4m3Op>(b.getI32Type(), both), b.getF16Type()).first;
+}
+
+static Value toE4m3(SimtBuilder &b, Value f32) {
+  return b.create<simt::PackE4m3Op>(b.getI16Type(), f32, b.f32(0));
+}
+
+Value SimtBuilder::loadFloat(Type element, Value ptr) {
+  if (!isE4m3(element))
+    return toF32(load(element, ptr));
+  return lowE4m3(*this, createOrFold<arith::ExtUIOp>(loc, getI16Type(), load(getI8Type(), ptr)));
+}
+
+void SimtBuilder::storeFloat(Value f32, Type element, Value ptr) {
+  if (isE4m3(element))
+    store(createOrFold<arith::TruncIOp>(loc, getI8Type(), toE4m3(*this, f32)), ptr);
+  else
+    store(fromF32(f32, element), ptr);
+}
+
+Value SimtBuilder::rounded(Value f32, Type element) {
+  return isE4m3(element) ? lowE4m3(*this, toE4m3(*this, f32)) : toF32(fromF32(f32, element));
+}
+
 Value SimtBuilder::pack(Value lo, Value hi, Type element) {
   auto bits = [&](Value v) {
     Value half = bitcast(getI16Type(), fromF32(v, element));

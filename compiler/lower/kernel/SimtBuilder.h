@@ -76,6 +76,11 @@ public:
   /// A scalar of f16, bf16 or f32 as f32, and back (nearest even).
   Value toF32(Value a);
   Value fromF32(Value a, mlir::Type t);
+  /// An element in memory as f32, and back. Values of f8E4M3FN are nowhere but there.
+  Value loadFloat(mlir::Type element, Value ptr);
+  void storeFloat(Value f32, mlir::Type element, Value ptr);
+  /// The f32 as `element` holds it.
+  Value rounded(Value f32, mlir::Type element);
   /// Two f32 as a register of two 16-bit elements (`lo` in the low half), and back.
   Value pack(Value lo, Value hi, mlir::Type element);
   std::pair<Value, Value> unpack(Value reg, mlir::Type element);

@@ -1,6 +1,6 @@
 """Writes a graph of attention of several query tokens a request: REQUESTS TOKENS HEADS GROUP DIM [page=N] [window=N]
-[v_dim=N] [mask] [lse] [bias] [sinks] [stored] [block]. `stored`: the cache holds the new tokens already; `block`: projections,
-rotation and residual around it."""
+[v_dim=N] [mask] [lse] [bias] [sinks] [stored] [block] [fp8]. `stored`: the cache holds the new tokens already; `block`: projections,
+rotation and residual around it; `fp8`: the cache is of that type, with a scale of K for each head and one of V."""
 import sys
 
 requests, tokens, heads, group, dim = map(int, sys.argv[1:6])
@@ -9,8 +9,11 @@ page, v_dim, window = int(words.get("page", 0)), int(words.get("v_dim", dim)), w
 q_width, k_width, v_width, o_width = heads * group * dim, heads * dim, heads * v_dim, heads * group * v_dim
 hidden, bound = 64, 1024
 cache = f"!attn.kv_cache<heads = {heads}, dim = {dim}" + (f", v_dim = {v_dim}" if v_dim != dim else "")
-cache += (f", page = {page}" if page else "") + ", f16>"
+cache += (f", page = {page}" if page else "") + (", f8E4M3FN>" if "fp8" in words else ", f16>")
+scales = " scales %k_scale, %v_scale" if "fp8" in words else ""
 arguments = [f"%cache: {cache}", f"%len: !attn.lengths<{requests}, capacity = {bound}>", f"%starts: tensor<{requests + 1}xi32>"]
+if scales:
+    arguments += [f"%k_scale: tensor<{heads}xf32>", "%v_scale: tensor<1xf32>"]
 lines, source, clauses = [], "%cache", ""
 if "block" in words:
     arguments += [f"%x: tensor<{tokens}x{hidden}xf16>", f"%gain: tensor<{hidden}xf16>", f"%pos: tensor<{tokens}xi32>",
@@ -24,7 +27,7 @@ else:
         arguments += [f"%k: tensor<{tokens}x{k_width}xf16>", f"%v: tensor<{tokens}x{v_width}xf16>"]
 if "stored" not in words:
     arguments += [f"%slot: tensor<{tokens}xi64>"]
-    lines += ["%c = attn.kv_append %cache, %k, %v at %slot queries %starts"]
+    lines += [f"%c = attn.kv_append %cache, %k, %v at %slot queries %starts{scales}"]
     source = "%c"
 if page:
     arguments += [f"%pages: tensor<{requests}x{-(-(bound + tokens + 3) // page)}xi32>"]
@@ -38,7 +41,7 @@ if "sinks" in words:
     clauses += " sinks %sinks"
 names = "%o, %lse" if "lse" in words else "%o"
 options = "scale = 0.2" + (f", window = {window}" if window else "")
-line = f"{names} = attn.attention %q, {source}, %len{clauses} {{{options}}}"
+line = f"{names} = attn.attention %q, {source}, %len{clauses}{scales} {{{options}}}"
 if "bias" in words:
     line += """ bias(%head, %query, %key) {
     %d = arith.subi %key, %query : index
