@@ -519,22 +519,32 @@ static LogicalResult lowerRsqrt(RsqrtOp op, RsqrtOp::Adaptor in, Rewriter &rewri
 
 //===-- Numbers of 8 bits ---------------------------------------------------===//
 
+static Value callIntrinsic(Rewriter &rewriter, Location loc, Type type, StringRef name, ValueRange operands) {
+  return LLVM::CallIntrinsicOp::create(rewriter, loc, type, rewriter.getStringAttr(name), operands)
+      .getResult(0);
+}
+
 static LogicalResult lowerUnpackE4m3(UnpackE4m3Op op, UnpackE4m3Op::Adaptor in, Rewriter &rewriter,
                                      const Types &) {
-  Type pair = VectorType::get(2, rewriter.getF16Type());
-  Value halves =
-      LLVM::CallIntrinsicOp::create(rewriter, op.getLoc(), pair,
-                                    rewriter.getStringAttr("llvm.nvvm.e4m3x2.to.f16x2.rn"), in.getValue())
-          .getResult(0);
-  rewriter.replaceOpWithNewOp<LLVM::BitcastOp>(op, rewriter.getI32Type(), halves);
+  Location loc = op.getLoc();
+  Value pair = callIntrinsic(rewriter, loc, VectorType::get(2, rewriter.getF16Type()),
+                             "llvm.nvvm.e4m3x2.to.f16x2.rn", in.getValue());
+  if (op.getType() == MmaType::Bf16) {
+    auto wide = [&](int32_t i) -> Value {
+      Value half = LLVM::ExtractElementOp::create(rewriter, loc, pair, constantI32(rewriter, loc, i));
+      return LLVM::FPExtOp::create(rewriter, loc, rewriter.getF32Type(), half);
+    };
+    pair = callIntrinsic(rewriter, loc, VectorType::get(2, rewriter.getBF16Type()), "llvm.nvvm.ff2bf16x2.rn",
+                         {wide(1), wide(0)});
+  }
+  rewriter.replaceOpWithNewOp<LLVM::BitcastOp>(op, rewriter.getI32Type(), pair);
   return success();
 }
 
 /// The instruction takes the upper one first.
 static LogicalResult lowerPackE4m3(PackE4m3Op op, PackE4m3Op::Adaptor in, Rewriter &rewriter, const Types &) {
-  rewriter.replaceOpWithNewOp<LLVM::CallIntrinsicOp>(op, rewriter.getI16Type(),
-                                                     rewriter.getStringAttr("llvm.nvvm.ff.to.e4m3x2.rn"),
-                                                     ValueRange{in.getHi(), in.getLo()});
+  rewriter.replaceOp(op, callIntrinsic(rewriter, op.getLoc(), rewriter.getI16Type(),
+                                       "llvm.nvvm.ff.to.e4m3x2.rn", {in.getHi(), in.getLo()}));
   return success();
 }
 

@@ -320,10 +320,10 @@ def Simt_Log2Op : Simt_Approx<"log2", "lg2.approx.ftz.f32">;
 def Simt_RsqrtOp : Simt_Approx<"rsqrt", "rsqrt.approx.ftz.f32">;
 // Two numbers travel in one instruction: 16 bits of f8E4M3FN, the first in the low byte.
 def Simt_UnpackE4m3Op : Simt_Op<"unpack_e4m3", [Pure]> {
-  let summary = "two f8E4M3FN as a register of two f16, exactly (cvt.rn.f16x2.e4m3x2)";
-  let arguments = (ins I16:$value);
+  let summary = "two f8E4M3FN as a register of two f16 (cvt.rn.f16x2.e4m3x2) or, from there, of two bf16: exactly";
+  let arguments = (ins Simt_MmaTypeAttr:$type, I16:$value);
   let results = (outs I32:$result);
-  let assemblyFormat = "$value attr-dict";
+  let assemblyFormat = "$type $value attr-dict";
 }
 def Simt_PackE4m3Op : Simt_Op<"pack_e4m3", [Pure]> {
   let summary = "two f32 as two f8E4M3FN: nearest even, beyond 448 to 448; NaN stays NaN (cvt.rn.satfinite.e4m3x2.f32)";

@@ -348,11 +348,14 @@ float cfc_emu_log2(float x) { return flush(std::log2(flush(x))); }
 float cfc_emu_rsqrt(float x) { return flush(1.0f / std::sqrt(flush(x))); }
 
 /// Every NaN becomes the one without a sign.
-static uint32_t unpackOne(uint8_t value) {
-  return (value & 0x7f) == 0x7f ? 0x7fffu : cfc::toHalf(cfc::e4m3ToFloat(value));
+static uint32_t unpackOne(uint8_t value, bool bf16) {
+  if ((value & 0x7f) == 0x7f)
+    return 0x7fff;
+  float number = cfc::e4m3ToFloat(value);
+  return bf16 ? cfc::toBfloat(number) : cfc::toHalf(number);
 }
-uint32_t cfc_emu_unpack_e4m3(uint32_t both) {
-  return unpackOne(both & 0xff) | unpackOne(both >> 8 & 0xff) << 16;
+uint32_t cfc_emu_unpack_e4m3(uint32_t both, uint32_t type) {
+  return unpackOne(both & 0xff, type != 0) | unpackOne(both >> 8 & 0xff, type != 0) << 16;
 }
 
 static uint32_t packOne(float value) { return std::isnan(value) ? 0x7fu : cfc::toE4m3(value); }

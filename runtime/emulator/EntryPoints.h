@@ -74,8 +74,8 @@ void cfc_emu_mma(CfcFiber *, uint32_t *registers, uint32_t type, uint32_t locati
 float cfc_emu_exp2(float);
 float cfc_emu_log2(float);
 float cfc_emu_rsqrt(float);
-/// Two f8E4M3FN in 16 bits as two f16, and back from two f32.
-uint32_t cfc_emu_unpack_e4m3(uint32_t both);
+/// Two f8E4M3FN in 16 bits as two f16, or of the other `type` of an mma two bf16; and back from two f32.
+uint32_t cfc_emu_unpack_e4m3(uint32_t both, uint32_t type);
 uint32_t cfc_emu_pack_e4m3(float lo, float hi);
 void cfc_emu_poll(CfcFiber *, uint32_t location); // a step of a loop that may not end
 void cfc_emu_trap(CfcFiber *, uint32_t location);

@@ -353,7 +353,8 @@ LogicalResult KernelLowering::lowerOp(Operation *current) {
       .Case([&](simt::Log2Op log) { return replace(callRaw("log2", f32, {log.getValue()})); })
       .Case([&](simt::RsqrtOp rsqrt) { return replace(callRaw("rsqrt", f32, {rsqrt.getValue()})); })
       .Case([&](simt::UnpackE4m3Op unpack) {
-        return replace(callRaw("unpack_e4m3", i32, {bits32(unpack.getValue())}));
+        return replace(
+            callRaw("unpack_e4m3", i32, {bits32(unpack.getValue()), constantOf(unpack.getType())}));
       })
       .Case([&](simt::PackE4m3Op pack) {
         Value both = callRaw("pack_e4m3", i32, {pack.getLo(), pack.getHi()});

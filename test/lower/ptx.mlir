@@ -217,8 +217,12 @@ simt.kernel @e4m3(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   // CHECK: cvt.rn.satfinite.e4m3x2.f32 %[[P:rs[0-9]+]], %[[HI]], %[[LO]];
   %p = simt.pack_e4m3 %lo, %hi
   // CHECK: cvt.rn.f16x2.e4m3x2 %{{r[0-9]+}}, %[[P]];
-  %u = simt.unpack_e4m3 %p
+  %u = simt.unpack_e4m3 f16 %p
   simt.store %u, %workspace : i32, !simt.ptr<global>
+  // CHECK: cvt.f32.f16
+  // CHECK: cvt.rn.bf16x2.f32
+  %b = simt.unpack_e4m3 bf16 %p
+  simt.store %b, %table : i32, !simt.ptr<global>
   simt.return
 }
 

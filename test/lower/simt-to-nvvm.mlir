@@ -213,9 +213,12 @@ simt.kernel @warp(%table: !simt.ptr<global>, %workspace: !simt.ptr<global>)
   %y = simt.log2 %x
   // CHECK: llvm.call_intrinsic "llvm.nvvm.ff.to.e4m3x2.rn"(%[[Y]], %[[X]]) : (f32, f32) -> i16
   %both = simt.pack_e4m3 %x, %y
+  // CHECK: llvm.call_intrinsic "llvm.nvvm.e4m3x2.to.f16x2.rn"
+  // CHECK: llvm.call_intrinsic "llvm.nvvm.ff2bf16x2.rn"(%{{.*}}, %{{.*}}) : (f32, f32) -> vector<2xbf16>
+  %brains = simt.unpack_e4m3 bf16 %both
   // CHECK: llvm.call_intrinsic "llvm.nvvm.e4m3x2.to.f16x2.rn"(%{{.*}}) : (i16) -> vector<2xf16>
   // CHECK: llvm.bitcast %{{.*}} : vector<2xf16> to i32
-  %halves = simt.unpack_e4m3 %both
+  %halves = simt.unpack_e4m3 f16 %both
   // CHECK: llvm.call_intrinsic "llvm.nvvm.rsqrt.approx.ftz.f"
   %z = simt.rsqrt %y
   simt.store %z, %shared : f32, !simt.ptr<shared>

@@ -268,20 +268,22 @@ static unsigned nearestE4m3(double x) {
 
 TEST_CASE("Numbers of 8 bits: all of them, and what is between and beyond them") {
   auto program = compile(kernel(R"(
-    %c16 = arith.constant 16 : i32
-    %fourth = arith.muli %thread, %c16 : i32
+    %four = arith.constant 4 : i32
+    %fourth = arith.muli %at, %four : i32
     %from = simt.offset %output, %fourth : !simt.ptr<global>, i32
-    %v = simt.load %from : !simt.ptr<global> -> vector<4xf32>
-    %a = vector.extract %v[0] : f32 from vector<4xf32>
-    %b = vector.extract %v[1] : f32 from vector<4xf32>
-    %given = vector.extract %v[2] : f32 from vector<4xf32>
-    %bits = arith.bitcast %given : f32 to i32
-    %two = arith.trunci %bits : i32 to i16
+    %second = simt.offset %from, %four : !simt.ptr<global>, i32
+    %third = simt.offset %second, %four : !simt.ptr<global>, i32
+    %a = simt.load %from : !simt.ptr<global> -> f32
+    %b = simt.load %second : !simt.ptr<global> -> f32
+    %given = simt.load %third : !simt.ptr<global> -> i32
+    %two = arith.trunci %given : i32 to i16
     %packed = simt.pack_e4m3 %a, %b
     %wide = arith.extui %packed : i16 to i32
-    %unpacked = simt.unpack_e4m3 %two
-    %w = vector.from_elements %wide, %unpacked : vector<2xi32>
-    simt.store %w, %from : vector<2xi32>, !simt.ptr<global>)"));
+    %unpacked = simt.unpack_e4m3 f16 %two
+    %brain = simt.unpack_e4m3 bf16 %two
+    simt.store %wide, %from : i32, !simt.ptr<global>
+    simt.store %unpacked, %second : i32, !simt.ptr<global>
+    simt.store %brain, %third : i32, !simt.ptr<global>)"));
   std::vector<float> numbers = {NAN, -NAN, INFINITY, -INFINITY, 0.0f, -0.0f,
                                 448, 464,  465,      1e30f,     -449, 1e-30f};
   for (unsigned bits = 0; bits < 0x7e; ++bits) { // around the middle of two neighbours
@@ -307,6 +309,8 @@ TEST_CASE("Numbers of 8 bits: all of them, and what is between and beyond them")
       CHECK(packed == nearestE4m3(numbers[first + i]));
       double wanted = e4m3((first + i) % 256), found = cfc::halfToFloat(uint16_t(half));
       CHECK((found == wanted || (std::isnan(found) && std::isnan(wanted))));
+      double brain = cfc::bfloatToFloat(uint16_t(output[4 * (i / 2) + 2] >> 16 * (i % 2)));
+      CHECK((brain == wanted || (std::isnan(brain) && std::isnan(wanted))));
       CHECK(std::signbit(found) == (!std::isnan(wanted) && std::signbit(wanted)));
     }
   }

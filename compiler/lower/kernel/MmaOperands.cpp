@@ -28,10 +28,10 @@ MmaOperands::Values MmaOperands::weights(Value address, bool half, bool trans) {
   return regs;
 }
 
-/// Two f8E4M3FN of a register, the upper ones or the lower ones, as two f16.
+/// Two f8E4M3FN of a register, the upper ones or the lower ones, in the common type.
 Value MmaOperands::twoOf(Value reg, bool upper) {
   Value bits = upper ? b.shr(reg, 16) : reg;
-  return b.create<simt::UnpackE4m3Op>(b.getI32Type(),
+  return b.create<simt::UnpackE4m3Op>(b.getI32Type(), kind(),
                                       b.createOrFold<arith::TruncIOp>(b.loc, b.getI16Type(), bits));
 }
 
@@ -44,7 +44,7 @@ SmallVector<MmaOperands::Values> MmaOperands::rowsOfE4m3(Value address, int64_t 
     Values &regs = all.emplace_back();
     for (bool second : {false, true})
       for (Value r : {upper, lower})
-        regs.push_back(convert(twoOf(r, second), b.getF16Type()));
+        regs.push_back(twoOf(r, second));
   }
   return all;
 }
@@ -61,8 +61,6 @@ SmallVector<MmaOperands::Values> MmaOperands::columnsOfE4m3(Value address, int64
       regs.push_back(b.orI(b.andI(first, 0xffff), b.shl(second, 16)));
       regs.push_back(b.orI(b.shr(first, 16), b.andI(second, b.i32(int32_t(0xffff0000)))));
     }
-    for (Value &r : regs)
-      r = convert(r, b.getF16Type());
   }
   return all;
 }
@@ -120,8 +118,7 @@ MmaOperands::Values MmaOperands::pairs(Value vectors, int64_t stride, Value colu
 }
 
 MmaOperands::Values MmaOperands::multiply(const Values &a, const Values &bRegs, const Values &c) {
-  auto kind = common.isF16() ? simt::MmaType::F16 : simt::MmaType::Bf16;
   auto f32 = b.getF32Type();
-  auto op = b.create<simt::MmaOp>(f32, f32, f32, f32, kind, a, bRegs, c);
+  auto op = b.create<simt::MmaOp>(f32, f32, f32, f32, kind(), a, bRegs, c);
   return {op.getD0(), op.getD1(), op.getD2(), op.getD3()};
 }

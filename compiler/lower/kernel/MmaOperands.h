@@ -48,6 +48,7 @@ public:
   Values multiply(const Values &a, const Values &bRegs, const Values &c);
 
 private:
+  simt::MmaType kind() const { return common.isF16() ? simt::MmaType::F16 : simt::MmaType::Bf16; }
   Value twoOf(Value reg, bool upper);
   Values pairs(Value vectors, int64_t stride, Value column, Value exists, Value row, int64_t count,
                int64_t step);

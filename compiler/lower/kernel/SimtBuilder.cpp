@@ -16,7 +16,8 @@ static bool isE4m3(Type element) { return isa<Float8E4M3FNType>(element); }
 
 /// The low one of two f8E4M3FN as f32.
 static Value lowE4m3(SimtBuilder &b, Value both) {
-  return b.unpack(b.create<simt::UnpackE4m3Op>(b.getI32Type(), both), b.getF16Type()).first;
+  return b.unpack(b.create<simt::UnpackE4m3Op>(b.getI32Type(), simt::MmaType::F16, both), b.getF16Type())
+      .first;
 }
 
 static Value toE4m3(SimtBuilder &b, Value f32) {

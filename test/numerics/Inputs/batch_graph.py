@@ -3,7 +3,8 @@
 import sys
 
 fp8 = sys.argv.index("fp8") if "fp8" in sys.argv else 0
-act, options = (sys.argv[fp8 + 1 :] + ["f16", ""])[:2] if fp8 else ("f16", "")
+more = sys.argv[fp8 + 1 :] if fp8 else []
+act, options = more[0] if more else "f16", more[1] if len(more) > 1 else ""
 numbers = list(map(int, sys.argv[1:fp8] if fp8 else sys.argv[1:]))
 requests, heads, group, dim, page = numbers[:5]
 v_dim = numbers[5] if len(numbers) > 5 else dim
