@@ -89,8 +89,10 @@ public:
   TensorMap outputs() { return tensors.outputs(signature); }
   void poisonResults() { tensors.poisonResults(signature); }
 
-  attn::ReferenceResult expected() {
-    auto result = attn::evaluate(graph(), referenceInputs(specs, inputs), 1);
+  attn::ReferenceResult expected(const std::function<void(attn::AppendedRow &)> &stored = {}) {
+    attn::ReferenceInputs given = referenceInputs(specs, inputs);
+    given.stored = stored;
+    auto result = attn::evaluate(graph(), given, 1);
     REQUIRE(mlir::succeeded(result));
     return std::move(*result);
   }
@@ -416,6 +418,22 @@ TEST_CASE("every option of an operation is the same in both references") {
     example.set(c);
     checkReference(example, kernels);
   }
+}
+
+TEST_CASE("both references take the rows that a program has stored") {
+  HostKernels kernels;
+  Example example("variants", variantsText);
+  example.set({69, 69, 70});
+  attn::ReferenceResult own = example.expected();
+  attn::ReferenceResult first = example.expected([](attn::AppendedRow &row) {
+    row.kBytes[0] ^= 0x83; // another sign, and mantissa
+    row.vBytes[5] ^= 0x82;
+  });
+  DeviceReference reference(*example.device, kernels, example.graph());
+  attn::ReferenceResult second = reference.evaluate(example.bindings(), first.appended);
+  checkClose(second.results[0], first.results[0]);
+  CHECK(second.results[0] != own.results[0]);
+  CHECK(second.appended[0].kBytes == first.appended[0].kBytes);
 }
 
 namespace {

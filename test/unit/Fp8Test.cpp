@@ -101,8 +101,8 @@ GraphRun::Mutate forgets(const std::string &name, bool divides) {
 } // namespace
 
 TEST_CASE("f8 caches: what is stored is rounded correctly, and attended to as it is stored") {
-  for (Shape shape : {Shape{}, Shape{2, 3, 40, 24}, Shape{1, 1, 72, 72, 3}, Shape{2, 9, 32, 136, 2},
-                      Shape{2, 2, 64, 64, 1, "f16"}})
+  for (const Shape &shape : {Shape{}, Shape{2, 3, 40, 24}, Shape{1, 1, 72, 72, 3}, Shape{2, 9, 32, 136, 2},
+                             Shape{2, 2, 64, 64, 1, "f16"}})
     for (int64_t length : {0, 1, 63, 65, 300}) {
       INFO(shape.text() << length);
       CHECK(wrong(shape, length) == "");

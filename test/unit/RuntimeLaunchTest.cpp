@@ -248,6 +248,25 @@ TEST_CASE("tensor maps lie behind the entries and follow rebindings") {
   }
 }
 
+TEST_CASE("caches of f8 have tensor maps of bytes") {
+  FakeDriver fake;
+  Manifest manifest = smallManifest();
+  manifest.graphs[0].tensors[2].dtype = CFC_F8E4M3FN;
+  BundlePtr bundle = loadSmall(manifest);
+  Tensors tensors;
+  cfc_tensor &cache = tensors["cache"];
+  cache.dtype = CFC_F8E4M3FN;
+  cache.stride_token = 16;
+  cache.stride_head = 128 * 16;
+  Workspace workspace;
+  BindingPtr binding = bindSmall(bundle, tensors);
+  REQUIRE(cfc_launch(binding.get(), &workspace.args, nullptr) == CFC_OK);
+  fake->flush();
+  auto k = mapOf(fake->launches[0], 1);
+  CHECK((k.elementBytes == 1 && k.stride[0] == 1 && k.stride[1] == 16 && k.stride[2] == 128 * 16));
+  CHECK((k.box[0] == 16 && k.size[0] == 16 && k.size[1] == 128));
+}
+
 TEST_CASE("a bad rebinding changes nothing") {
   FakeDriver fake;
   BundlePtr bundle = loadSmall();

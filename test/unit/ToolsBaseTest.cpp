@@ -111,6 +111,26 @@ TEST_CASE("comparison: zeros, infinities and NaN must be met exactly") {
   CHECK(!compare(want, zero, 2, true, {1e-3, 8e-3}).passed);
 }
 
+TEST_CASE("elements of a coarse type are roundings of numbers near what is expected") {
+  Tensor stored(DType::f8E4M3FN, {3});
+  std::vector<double> numbers = {1.3, -1.0626, 500}; // neighbours: 1.25 and 1.375; -1.0625 is a tie; 448
+  auto passes = [&](double first, double second, double third) {
+    stored.set(0, first);
+    stored.set(1, second);
+    stored.set(2, third);
+    return compareRounded(numbers, stored, 1, {0, 1e-3}).passed;
+  };
+  CHECK(passes(1.25, -1.125, 448));
+  CHECK(passes(1.25, -1, 448)); // the other side of the tie
+  CHECK(!passes(1.375, -1, 448));
+  CHECK(!passes(1.125, -1, 448));
+  CHECK(!passes(1.25, -1, 416));
+  CHECK(!passes(NAN, -1, 448));
+  numbers[0] = NAN;
+  CHECK(passes(NAN, -1, 448));
+  CHECK(!passes(0, -1, 448));
+}
+
 TEST_CASE("the nearest name") {
   std::vector<std::string> names = {"w_q", "w_k", "gain", "cache"};
   CHECK(nearestName("gian", names) == "gain");

@@ -50,10 +50,12 @@ done
 [[ -x $cfc ]] || fail 3 "no program at $cfc: build it, or name it with --cfc=FILE"
 mkdir -p "$out"
 
-graph() { # PAGE: the path of a graph
+graph() { # PAGE [fp8]: the path of a graph
   if $small; then
-    python3 "$root/test/numerics/Inputs/block_graph.py" 8 "$1" >"$out/small_$1.mlir"
-    printf '%s\n' "$out/small_$1.mlir"
+    python3 "$root/test/numerics/Inputs/block_graph.py" 8 "$@" >"$out/small_$*.mlir"
+    printf '%s\n' "$out/small_$*.mlir"
+  elif [[ $# -gt 1 ]]; then
+    printf '%s\n' "$root/templates/graphs/llama3_8b_attention_b32_fp8.mlir"
   elif [[ $1 -eq 0 ]]; then
     printf '%s\n' "$root/templates/graphs/llama3_8b_attention_b8.mlir"
   else
@@ -65,13 +67,15 @@ compile() { # NAME PAGE OPTION...
   local name=$1 page=$2
   shift 2
   say "compiling $name"
-  "$cfc" compile "$(graph "$page")" --batch=1,2,4,8 "$@" -o "$out/$name.cfk" || fail 1 "$name was not compiled"
+  # shellcheck disable=SC2086
+  "$cfc" compile "$(graph $page)" --batch=1,2,4,8 "$@" -o "$out/$name.cfk" || fail 1 "$name was not compiled"
   bundles+=("$out/$name.cfk")
 }
 
 if [[ ${#bundles[@]} -eq 0 ]]; then
   compile rows 0 --weights=packed
   compile pages 16 --weights=packed --variant-lengths=256
+  compile pages_fp8 "64 fp8" --weights=packed
   compile rows_drawn 0 --plan=random:1
   compile pages_drawn 16 --plan=random:7 --variant-lengths=256
 fi
