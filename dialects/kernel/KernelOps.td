@@ -175,7 +175,7 @@ def Kernel_WorkListOp : Kernel_Op<"work_list", [MemoryEffects<[MemRead]>, AttrSi
   let summary = "shares out the cached tokens of all requests among the clusters that run, by the lengths in memory";
   let description = [{
     All work is a sequence of units: request by request, head by head, 16 groups of segments each. A unit costs the segments
-    of its group, the first one of a head one more. Of n clusters cluster i takes the units before which a cost from
+    of its group, the first one of a head three more. Of n clusters cluster i takes the units before which a cost from
     i / n to (i + 1) / n of the whole lies: some heads it has whole, at most two in part. Operands and `window` as of
     kernel.load_cache: what a window leaves out costs nothing. With `queries` there are `rows` query tokens, each of which has
     the heads of a request.
