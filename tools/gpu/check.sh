@@ -136,17 +136,16 @@ start_verify() {
     verify "verify/$(basename -- "$graph" .mlir)" 300 "$graph" --len="$lengths"
   done
   # Several query tokens a request, trees of them, by the planner's choice and others.
-  graph=$root/templates/graphs/llama3_8b_attention_speculation.mlir
-  verify verify/llama3_8b_speculation 300 "$graph" --len=0,1,15,16,129,1000,8000
+  local trees=$root/templates/graphs/llama3_8b_attention_speculation.mlir
+  verify verify/llama3_8b_speculation 300 "$trees" --len=0,1,15,16,129,1000,8000
   # Caches of f8E4M3FN in pages, and in rows of 24 bytes, which threads copy.
-  graph=$root/templates/graphs/llama3_8b_attention_b32_fp8.mlir
-  verify verify/llama3_8b_fp8 300 "$graph" --len=0,1,63,64,65,1000,8000
+  local fp8=$root/templates/graphs/llama3_8b_attention_b32_fp8.mlir
+  verify verify/llama3_8b_fp8 300 "$fp8" --len=0,1,63,64,65,1000,8000
   verify verify/fp8_rows_of_24 300 "$fp8_rows" --len=0,1,15,16,17,129,300
   local seed
   for seed in 1 2 3; do
-    verify "verify/llama3_8b_fp8 random:$seed" 300 "$root/templates/graphs/llama3_8b_attention_b32_fp8.mlir" --len=17,500 \
-      --plan="random:$seed" --seed="$seed"
-    verify "verify/llama3_8b_speculation random:$seed" 300 "$graph" --len=17,500 --plan="random:$seed" --seed="$seed"
+    verify "verify/llama3_8b_fp8 random:$seed" 300 "$fp8" --len=17,500 --plan="random:$seed" --seed="$seed"
+    verify "verify/llama3_8b_speculation random:$seed" 300 "$trees" --len=17,500 --plan="random:$seed" --seed="$seed"
   done
 }
 
