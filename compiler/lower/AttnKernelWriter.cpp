@@ -13,6 +13,8 @@ using namespace cfc;
 using namespace cfc::kernel;
 
 static constexpr StringLiteral kPart = "part";
+/// Values of the kernel's key `lets_next`.
+static constexpr int64_t kLetsAtEnd = 0, kLetsEarly = 1, kLetsAfterWait = 2;
 
 KernelWriter::KernelWriter(attn::GraphOp graph, size_t index, const KernelShape &shape, const Plan &plan,
                            const MemoryMap &memory, WrittenFunction &function)
@@ -58,6 +60,13 @@ void KernelWriter::writeGroup(int64_t group) {
 
 //===-- Structure -------------------------------------------------------------===//
 
+/// How the launch behind that of kernel `index` starts; behind the last comes the first of the next layer.
+static int64_t pdlOfNext(const Plan &plan, size_t index) {
+  ArrayRef<KernelPlan> behind = ArrayRef(plan.kernels).drop_front(index + 1);
+  auto next = llvm::find_if(behind, [](const KernelPlan &k) { return k.joined != 1; });
+  return (next != behind.end() ? *next : plan.kernels.front()).pdl;
+}
+
 /// The function, empty.
 void KernelWriter::open(OpBuilder &builder) {
   Builder b(context);
@@ -73,7 +82,11 @@ void KernelWriter::open(OpBuilder &builder) {
   if (kernelPlan.prefetchLater > 0)
     choose("prefetch_later", kernelPlan.prefetchLater);
   choose("tile_columns", kernelPlan.tileColumns);
-  choose("pdl", kernelPlan.pdl > 0);
+  choose("pdl", std::max<int64_t>(0, kernelPlan.pdl));
+  int64_t pdl = std::max<int64_t>(0, kernelPlan.pdl), next = pdlOfNext(plan, index);
+  int64_t lets = next == 1 ? kLetsEarly : next == 2 ? kLetsAfterWait : next == 3 ? kLetsAtEnd : pdl > 0;
+  if (lets != (pdl > 0))
+    choose("lets_next", lets);
   if (kernelPlan.clusters)
     choose("clusters", kernelPlan.clusters);
   std::string name = (graph.getSymName() + "_k" + Twine(index)).str();

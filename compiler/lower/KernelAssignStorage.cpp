@@ -232,6 +232,48 @@ static std::pair<bool, int64_t> placeOf(BlockArgument arg) {
   return at ? std::pair(true, at.getInt()) : std::pair(false, entry ? entry.getInt() : -1);
 }
 
+/// With pdl = 2 a kernel reads what its cache's stream takes while the one before it, and no other, may still
+/// run: none of the module may write that, nor another one append to the cache.
+static LogicalResult checkEarlyCaches(ModuleOp module) {
+  std::multimap<std::pair<bool, int64_t>, FuncOp> written;
+  module.walk([&](Operation *op) {
+    Value memory = isa<WriteOp>(op)    ? cast<WriteOp>(op).getMemory()
+                   : isa<AppendOp>(op) ? cast<AppendOp>(op).getCache()
+                                       : Value();
+    if (auto arg = dyn_cast_or_null<BlockArgument>(memory))
+      written.emplace(placeOf(arg), op->getParentOfType<FuncOp>());
+  });
+  FuncOp before;
+  for (auto func : module.getOps<FuncOp>()) {
+    FuncOp last = std::exchange(before, func);
+    if (func.planValue("pdl", 0) != 2)
+      continue;
+    if (!last)
+      return func.emitOpError(
+          "has pdl = 2, but no kernel of this file is before it: with 1 it reads no cache "
+          "before the last launch has ended");
+    if (last.planValue("pdl", 0) && last.planValue("lets_next", 1) == 1)
+      return func.emitOpError("has pdl = 2, but may start before the kernel before it has waited: @")
+             << last.getSymName() << " needs lets_next = 2";
+    WalkResult wrong = func.walk([&](LoadCacheOp load) -> WalkResult {
+      for (Value value : load->getOperands()) {
+        auto arg = dyn_cast<BlockArgument>(value);
+        if (!arg || arg.getOwner() != &func.getBody().front())
+          continue;
+        auto [first, end] = written.equal_range(placeOf(arg));
+        bool isCache = value == load.getCache();
+        if (std::any_of(first, end, [&](auto &entry) { return !isCache || entry.second != func; }))
+          return load.emitOpError("takes what another kernel of this file writes, which with pdl = 2 may not "
+                                  "be there yet: give the kernel pdl = 1");
+      }
+      return WalkResult::advance();
+    });
+    if (wrong.wasInterrupted())
+      return failure();
+  }
+  return success();
+}
+
 /// With pdl = 1 a kernel streams weights while the kernels before it may still run, those of the last launch
 /// too: no kernel of the module may write what it streams.
 static LogicalResult checkEarlyStreams(ModuleOp module) {
@@ -264,6 +306,7 @@ static LogicalResult checkEarlyStreams(ModuleOp module) {
 
 void KernelAssignStoragePass::runOnOperation() {
   if (failed(assignEntries()) || failed(checkEntries(getOperation())) || failed(assignWorkspace()) ||
-      failed(checkPlaces(getOperation())) || failed(checkEarlyStreams(getOperation())))
+      failed(checkPlaces(getOperation())) || failed(checkEarlyStreams(getOperation())) ||
+      failed(checkEarlyCaches(getOperation())))
     signalPassFailure();
 }

@@ -109,9 +109,9 @@ struct Stream {
 /// Walks through a launch's phases.
 class Walk {
 public:
-  Walk(const KernelPlan &plan, const Machine &machine, CacheLength length, bool describe,
-       std::optional<double> before, double joined)
-      : plan(plan), machine(machine), length(length), describe(describe), before(before), joined(joined) {}
+  Walk(const KernelPlan &plan, const Machine &machine, CacheLength length, bool describe, bool alone,
+       double joined)
+      : plan(plan), machine(machine), length(length), describe(describe), alone(alone), joined(joined) {}
   void launch(bool cooperative);
   /// All CTAs wait for each other.
   void gridSync();
@@ -131,6 +131,8 @@ private:
   void stream(Stream &s, llvm::function_ref<std::string()> what);
   double atMost(StreamLimits &all, const Stream &s, double tiles, int64_t active, double &hidden) const;
   void add(Phase::Kind kind, double us, llvm::function_ref<std::string()> what);
+  /// What several sets of warps take more where they wait for each other.
+  double setsUs() const { return machine.setsUs * (setsOf(plan) - 1); }
   std::string label(const OpSizes &op) const { return opLabel(op.op); }
 
   const KernelSizes *sizes = nullptr; ///< of the kernel at hand
@@ -139,8 +141,8 @@ private:
   const Machine &machine;
   CacheLength length;
   bool describe;
-  std::optional<double> before; ///< occupancy of the launch before, if not as this one
-  double joined = 0;            ///< occupancy of this launch where it has several kernels
+  bool alone;        ///< a layer is this launch
+  double joined = 0; ///< occupancy of this launch where it has several kernels
   LaunchCost cost;
   double ringUs = 0;     ///< in which the memory fills all rings
   double aheadUs = 0;    ///< in which it fetches what goes to the L2 at the start
@@ -220,7 +222,7 @@ void Walk::stream(Stream &s, llvm::function_ref<std::string()> what) {
   limits.consumers += s.extraNs * 1e-3;
   us += s.extraNs * 1e-3;
   double taken = std::max(joined, double(clusters) / machine.resident(plan.part, plan.ctasPerSm));
-  if (plan.pdl == 1 && taken + before.value_or(taken) > 1)
+  if (startsEarly(plan) && alone && 2 * taken > 1)
     us *= 1 + machine.pdlCrowded;
   cost.bytes += s.gridBytes * repeats;
   add(Phase::Stream, us, what);
@@ -263,11 +265,11 @@ void Walk::tokenRows(const OpSizes &op, const OpPlan &opPlan) {
   if (bytes == 0)
     return;
   double all = bytes * plan.part * cost.kernels.back().clusters;
-  double us = std::max(bytes / machine.sumBandwidth, all / machine.bandwidth) * 1e6;
+  double us = std::max(bytes / machine.tokenBandwidth, all / machine.bandwidth) * 1e6;
   double before = idle;
   add(Phase::Elements, us,
       [&]() -> std::string { return llvm::formatv("{0}: {1:F0} bytes of tokens a CTA", label(op), bytes); });
-  if (plan.pdl == 1 && cost.kernels.size() == 1) // rings were full before
+  if (startsEarly(plan) && cost.kernels.size() == 1) // rings were full before
     idle = before + std::min(us, aheadUs);
 }
 
@@ -327,7 +329,7 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
   });
   add(Phase::Sum, machine.finishUs + kSegmentGroups * op.stateBytes() / machine.mergeBandwidth * 1e6,
       [&] { return label(op) + ": the shares of a head merged"; });
-  add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2,
+  add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2 + setsUs(),
       [&] { return label(op) + ": the appended token"; });
 }
 
@@ -374,7 +376,7 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
   if (chunks > 1)
     add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.mergeBandwidth * 1e6,
         [&] { return label(op) + ": the chunks of a head merged"; });
-  add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2,
+  add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2 + setsUs(),
       [&] { return label(op) + ": the appended token"; });
 }
 
@@ -382,19 +384,20 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
 
 /// A cooperative launch starts only when there is room for all of it: that early start is lost.
 void Walk::launch(bool cooperative) {
-  bool waits = plan.pdl == 1;
-  add(Phase::Launch, waits ? machine.launchPdlUs + cooperative * machine.cooperativeUs : machine.launchUs,
-      [&] { return waits ? "launch, overlapped" : "launch"; });
+  bool early = startsEarly(plan);
+  double us = early ? machine.launchPdlUs : plan.pdl == 3 ? machine.launchEndUs : machine.launchUs;
+  add(Phase::Launch, us + cooperative * machine.cooperativeUs,
+      [&] { return early ? "launch, overlapped" : "launch"; });
   // A kernel that starts early fills its rings while the one before streams: the memory gains nothing.
-  idle = waits ? 0 : std::max(0.0, idle - 0.7 * machine.launchUs);
+  idle = early ? 0 : std::max(0.0, idle - 0.7 * machine.launchUs);
 }
 
 /// A kernel that started early has filled its rings before: only what goes to the L2 comes in now.
 void Walk::norm(const OpSizes &op) {
-  double us = machine.normUs + machine.normColumnNs * 1e-3 * op.columns * kSetWarps / plan.warps;
+  double us = machine.normUs + setsUs() + machine.normColumnNs * 1e-3 * op.columns * kSetWarps / plan.warps;
   double before = idle;
   add(Phase::Norm, us, [&] { return label(op); });
-  if (plan.pdl == 1 && cost.kernels.size() == 1)
+  if (startsEarly(plan) && cost.kernels.size() == 1)
     idle = before + std::min(us + machine.memoryUs, aheadUs);
 }
 
@@ -408,7 +411,7 @@ void Walk::exchange(const OpSizes &op, const OpPlan &opPlan) {
   Exchanged what = exchangeOf(*sizes, plan, op, opPlan);
   if (what.algorithm == Exchange::Unset)
     return;
-  double us = ::exchangeUs(machine, plan, what) + machine.skew * lastStream;
+  double us = ::exchangeUs(machine, plan, what) + setsUs() + machine.skew * lastStream;
   add(Phase::Exchange, us, [&]() -> std::string {
     return llvm::formatv("{0}: {1:F0} bytes a CTA by {2}", label(op), what.bytes, stringify(what.algorithm));
   });
@@ -475,7 +478,8 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
       tokenRows(op, opPlan);
   };
   startGroup();
-  if (cost.kernels.size() == 1 && !norms) // a norm, and a barrier of the grid, have it in their time
+  if (cost.kernels.size() == 1 && !norms &&
+      plan.pdl != 2) // a norm, and a barrier of the grid, have it in their time
     add(Phase::Elements, machine.loadUs, [] { return std::string("values of other kernels are read"); });
   for (int64_t group = 0; group < tokenGroupsOf(plan); ++group) {
     if (group)
@@ -488,10 +492,9 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
 }
 
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
-                        const Machine &machine, CacheLength length, bool describe,
-                        std::optional<double> before) {
+                        const Machine &machine, CacheLength length, bool describe, bool alone) {
   double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
-  Walk walk(choices.front().kernel, machine, length, describe, before, joined);
+  Walk walk(choices.front().kernel, machine, length, describe, alone, joined);
   walk.launch(/*cooperative=*/sizes.size() > 1);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
     if (i)

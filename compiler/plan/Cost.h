@@ -45,11 +45,10 @@ struct LaunchCost {
 };
 
 /// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for caches of
-/// this length. Phases are listed only if `describe`: plans are weighed by the thousand. `before`: the
-/// occupancy of the launch before, where that is another.
+/// this length. Phases are listed only if `describe`: plans are weighed by the thousand. `alone`: a
+/// layer is this launch, so that the one before is alike.
 LaunchCost predict(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
-                   const Machine &machine, CacheLength length, bool describe = false,
-                   std::optional<double> before = std::nullopt);
+                   const Machine &machine, CacheLength length, bool describe = false, bool alone = true);
 
 /// The part of the machine that a launch takes.
 double occupancy(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,

@@ -37,11 +37,8 @@ struct PlannedKernels {
   /// Of launch `i` in a chain of plans like this one.
   LaunchCost predict(ArrayRef<LaunchRange> launches, size_t i, const Machine &machine, CacheLength length,
                      bool describe) const {
-    LaunchRange launch = launches[i], last = launches[(i ? i : launches.size()) - 1];
-    std::optional<double> before;
-    if (launches.size() > 1)
-      before = occupancy(sizesOf(last), choicesOf(last), machine);
-    return cfc::predict(sizesOf(launch), choicesOf(launch), machine, length, describe, before);
+    LaunchRange launch = launches[i];
+    return cfc::predict(sizesOf(launch), choicesOf(launch), machine, length, describe, launches.size() == 1);
   }
 
   static std::optional<PlannedKernels> of(attn::GraphOp graph, const Plan &plan) {
@@ -145,6 +142,19 @@ static std::string counted(int64_t n, StringRef what) {
   return (Twine(n) + " " + first + "s" + (rest.empty() ? "" : " ") + rest).str();
 }
 
+static StringRef howItStarts(int64_t pdl) {
+  switch (pdl) {
+  case 1:
+    return ", started while the kernel before ends";
+  case 2:
+    return ", started while the kernel before ends, cached tokens too";
+  case 3:
+    return ", started as the CTAs of the kernel before end";
+  default:
+    return "";
+  }
+}
+
 static void kernelText(llvm::raw_ostream &out, const ExplainedKernel &kernel, size_t index,
                        const Machine &machine) {
   const KernelPlan &k = kernel.plan;
@@ -153,8 +163,7 @@ static void kernelText(llvm::raw_ostream &out, const ExplainedKernel &kernel, si
   for (auto [rounds, name] : llvm::zip_equal(cost.kernels, kernel.itemNames))
     items += (items.empty() ? "" : ", then ") + counted(rounds.items, name);
   out << llvm::formatv("kernel {0}: {1} on clusters of {2}, {3} + 1 warps each, {4} a SM{5}\n", index, items,
-                       counted(k.part, "CTA"), k.warps, k.ctasPerSm,
-                       k.pdl == 1 ? ", started while the kernel before ends" : "");
+                       counted(k.part, "CTA"), k.warps, k.ctasPerSm, howItStarts(k.pdl));
   for (const ItemRounds &rounds : cost.kernels)
     out << llvm::formatv("  {0} of {1} clusters run at a time: {2}\n", rounds.clusters, rounds.items,
                          counted(rounds.rounds, "round"));
@@ -244,7 +253,7 @@ static void kernelJson(llvm::json::OStream &out, const ExplainedKernel &kernel) 
     out.attribute("part", k.part);
     out.attribute("warps", k.warps);
     out.attribute("ctas_per_sm", k.ctasPerSm);
-    out.attribute("pdl", k.pdl == 1);
+    out.attribute("pdl", k.pdl);
     out.attribute("ring_stages", k.ringStages);
     out.attribute("ring_tile_bytes", kernel.slotBytes);
     out.attribute("in_flight", std::max<int64_t>(0, k.inFlight));

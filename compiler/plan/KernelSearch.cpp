@@ -11,9 +11,9 @@ using namespace cfc::attn;
 /// Random plans are drawn from at most this many kernel choices, each with choices for its operations.
 static constexpr size_t kDraws = 64;
 
-KernelSearch::KernelSearch(ArrayRef<KernelShape> shapes, size_t first, const Machine &machine,
+KernelSearch::KernelSearch(ArrayRef<KernelShape> shapes, size_t first, bool alone, const Machine &machine,
                            const PlanOptions &options)
-    : machine(&machine), options(&options) {
+    : machine(&machine), options(&options), alone(alone) {
   for (auto [i, shape] : llvm::enumerate(shapes)) {
     Member &member = members.emplace_back(Member{KernelSizes(shape), first + i, {}, {}, {}, {}, {}});
     if (options.given && member.index < options.given->kernels.size())
@@ -71,6 +71,17 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
   return true;
 }
 
+/// Whether the launch may take cached tokens before the kernel before it has ended: an attention in its first
+/// kernel, to whose cache that one does not append.
+bool KernelSearch::readsCacheAhead() const {
+  ArrayRef<Operation *> ops = members.front().shape().getOps();
+  return index() > 0 && llvm::any_of(ops, [&](Operation *op) {
+           auto attention = dyn_cast<attn::AttentionOp>(op);
+           auto append = attention ? attention.getCache().getDefiningOp<attn::KvAppendOp>() : nullptr;
+           return attention && (!append || llvm::is_contained(ops, append.getOperation()));
+         });
+}
+
 /// What an item may be.
 void KernelSearch::findItems(Member &member) const {
   const KernelShape &shape = member.shape();
@@ -110,7 +121,9 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   // than predicted, those with 16 warps up to 28 %: they are drawn and can be given, but not chosen.
   domain.warps = only(given.warps, options->randomSeed ? List{4, 8, 16} : List{4, 8});
   domain.ctas = only(given.ctasPerSm, options->randomSeed ? List{1, 2, 3} : List{1, 2});
-  domain.pdl = given.pdl >= 0 ? SmallVector<int64_t>{given.pdl} : SmallVector<int64_t>{0, 1};
+  domain.pdl = {given.pdl};
+  if (given.pdl < 0)
+    domain.pdl = readsCacheAhead() ? SmallVector<int64_t>{0, 1, 2, 3} : SmallVector<int64_t>{0, 1, 3};
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
   // Equal predictions go to the deeper ring: it bridges more of what the model does not know.
   domain.stages = only(given.ringStages, streams ? List{16, 12, 10, 8, 6, 5, 4, 3, 2} : List{4});
@@ -212,8 +225,13 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("ring_stages", n, "2 to 64 are possible");
   if (int64_t n = domain.columns[0]; n % 16 || n > 4096)
     return refuse("tile_columns", n, "multiples of 16 up to 4096 are possible");
-  if (int64_t n = domain.pdl[0]; n > 1)
-    return refuse("pdl", n, "0 and 1 are possible");
+  if (int64_t n = domain.pdl[0]; n > 3)
+    return refuse("pdl", n, "0 to 3 are possible");
+  if (domain.pdl[0] == 2 && !readsCacheAhead())
+    return refuse(
+        "pdl", 2,
+        "it takes an attention behind other kernels, to whose cache none of them appends: 0, 1 and 3 "
+        "are possible");
   if (given.inFlight > 64)
     return refuse("in_flight", given.inFlight, "0 (all) to 64 are possible");
   if (given.prefetch > 64)
@@ -309,10 +327,10 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
                   return member.sizes.leastTileBytes(choice) >= kWorthWaiting;
                 });
   int64_t inFlight = limits ? std::max<int64_t>(2, std::llround(machine->airBytes / air)) : each;
-  int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl == 1 ? 3 : 0;
+  int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl > 0 ? 3 : 0;
   // What the memory delivers while consumers exchange, and attend to little.
   constexpr double kLaterBytes = 8e6;
-  int64_t later = kernel.weights == Layout::Packed && kernel.pdl != 1 && hasLaterWeights()
+  int64_t later = kernel.weights == Layout::Packed && !startsEarly(kernel) && hasLaterWeights()
                       ? std::llround(kLaterBytes / air) * sets
                       : 0;
   if (random && random->below(2))
@@ -344,7 +362,8 @@ void KernelSearch::addCandidate(Choices choices, Random *random, Refusal &refusa
   SmallVector<const KernelSizes *> sizes;
   for (const Member &member : members)
     sizes.push_back(&member.sizes);
-  Candidate candidate{choices, predict(sizes, choices, *machine, options->length).us,
+  Candidate candidate{choices,
+                      predict(sizes, choices, *machine, options->length, /*describe=*/false, alone).us,
                       estimateShared(choices)};
   // Estimates are off by a little: what they refuse by more than 1/4 is out of reach.
   if (fits(candidate, -candidate.shared / 4, refusal))
@@ -408,8 +427,9 @@ void KernelSearch::keepBest(const Member &member, std::vector<KernelChoice> &cho
   auto by = [&](auto cost) {
     return *llvm::min_element(choices, [&](const auto &a, const auto &b) { return cost(a) < cost(b); });
   };
-  KernelChoice quickest =
-      by([&](const KernelChoice &c) { return predict(sizes, c, *machine, options->length).us; });
+  KernelChoice quickest = by([&](const KernelChoice &c) {
+    return predict(sizes, c, *machine, options->length, /*describe=*/false, alone).us;
+  });
   KernelChoice smallest = by([&](const KernelChoice &c) { return sizes->estimateShared(c); });
   choices = {quickest};
   if (sizes->estimateShared(smallest) < sizes->estimateShared(quickest))

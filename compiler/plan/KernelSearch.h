@@ -48,8 +48,9 @@ struct OpOptions {
 
 class KernelSearch {
 public:
-  /// `shapes` are the launch's kernels, the first of which is kernel `first` of the plan.
-  KernelSearch(llvm::ArrayRef<KernelShape> shapes, size_t first, const Machine &machine,
+  /// `shapes` are the launch's kernels, the first of which is kernel `first` of the plan. `alone`: they are
+  /// all.
+  KernelSearch(llvm::ArrayRef<KernelShape> shapes, size_t first, bool alone, const Machine &machine,
                const PlanOptions &options);
 
   /// Lists the legal choices, best first, or in an order drawn by `random`. False, with the reason, if there
@@ -116,9 +117,11 @@ private:
   size_t index() const { return members.front().index; }
 
   bool hasLaterWeights() const;
+  bool readsCacheAhead() const;
   std::vector<Member> members;
   const Machine *machine;
   const PlanOptions *options;
+  bool alone;
   KernelPlan given; ///< what given plans say of the kernels together
   std::vector<Candidate> candidates;
   size_t at = 0;

@@ -50,7 +50,7 @@ struct KernelPlan {
       0; ///< only where linears multiply with several tokens: groups of them, one after another
   int64_t clusters =
       0;            ///< that run at most at a time, taking several items each; 0: as many as there are items
-  int64_t pdl = -1; ///< 1: starts while the kernel before it ends; -1: left to the planner
+  int64_t pdl = -1; ///< how it starts: 0 to 3, as kernel.func's; -1: left to the planner
   Layout weights = Layout::Unset;
   int64_t inFlight = -1; ///< ring tiles that are copied at a time at most; 0: all; -1: left to the planner
   int64_t prefetch = -1; ///< tiles behind the ring that go to the L2 at the start; -1: left to the planner
@@ -59,6 +59,8 @@ struct KernelPlan {
   bool operator==(const KernelPlan &) const = default;
 };
 
+/// Whether it starts while the kernel before it runs.
+inline bool startsEarly(const KernelPlan &plan) { return plan.pdl == 1 || plan.pdl == 2; }
 /// Chunks of a head's tokens.
 inline int64_t chunksOf(const KernelPlan &plan) { return plan.chunks > 0 ? plan.chunks : 1; }
 /// `chunks = work`: each cluster takes as many tokens, whole heads and parts of some, by a work list.

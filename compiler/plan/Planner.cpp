@@ -162,7 +162,8 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
   for (size_t first = 0, end; first < shapes.size(); first = end) {
     for (end = first + 1; end < shapes.size() && joined[end];)
       ++end;
-    launches.emplace_back(shapes.slice(first, end - first), first, machine, options);
+    bool alone = end - first == shapes.size();
+    launches.emplace_back(shapes.slice(first, end - first), first, alone, machine, options);
     Refusal why; // of this launch: what others were refused before they had a legal choice is no reason
     if (!launches.back().enumerate(options.randomSeed ? &random : nullptr, why)) {
       refusal.add(why.stage, why.text, why.size);

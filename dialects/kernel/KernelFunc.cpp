@@ -183,14 +183,15 @@ static LogicalResult verifyPlan(FuncOp func) {
                                   {"tile_columns", 0, 1 << 20},
                                   {"ctas_per_sm", 1, 32},
                                   {"clusters", 0, 1 << 24},
-                                  {"pdl", 0, 1}};
+                                  {"lets_next", 0, 2},
+                                  {"pdl", 0, 3}};
   for (NamedAttribute a : func.getPlan()) {
     const PlanKey *key = llvm::find_if(known, [&](const PlanKey &k) { return k.name == a.getName(); });
     if (key == std::end(known))
       return func.emitOpError("has an unknown plan key '")
              << a.getName().getValue()
              << "'; known are ring_stages, in_flight, prefetch, prefetch_later, tile_columns, ctas_per_sm, "
-                "clusters and pdl";
+                "clusters, lets_next and pdl";
     auto value = dyn_cast<IntegerAttr>(a.getValue());
     if (!value || !value.getType().isInteger(64))
       return func.emitOpError("plan key '") << key->name << "' needs an integer, not " << a.getValue();

@@ -90,6 +90,44 @@ module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 16 :
 
 // -----
 
+// expected-error@+1 {{has pdl = 2, but no kernel of this file is before it: with 1 it reads no cache before the last launch has ended}}
+kernel.func @first(%l: memref<1xi32>) axes() plan(pdl = 2) {
+  kernel.return
+}
+
+// -----
+
+kernel.func @hasty(%x: memref<8xf16>) axes() plan(pdl = 1) {
+  kernel.return
+}
+// expected-error@+1 {{has pdl = 2, but may start before the kernel before it has waited: @hasty needs lets_next = 2}}
+kernel.func @second(%l: memref<1xi32>) axes() plan(pdl = 2) {
+  kernel.return
+}
+
+// -----
+
+kernel.func @makes(%x: memref<64xf16> {kernel.entry = 0 : i32}, %c: !kernel.cache<heads = 1, dim = 64, f16> {kernel.entry = 1 : i32}, %s: memref<1xi64> {kernel.entry = 6 : i32}) axes(head = 1 @grid) plan(pdl = 1, lets_next = 2) {
+  kernel.for_items %h over head {
+    %k = kernel.read %x at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.append %k, %k to %c slot %s at %h : !kernel.tile<64xf16>, !kernel.tile<64xf16>, !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi64>, !kernel.item
+  }
+  kernel.return
+}
+kernel.func @takes(%q: memref<64xf16> {kernel.entry = 7 : i32}, %c: !kernel.cache<heads = 1, dim = 64, f16> {kernel.entry = 1 : i32}, %l: memref<1xi32> {kernel.entry = 8 : i32}, %y: memref<64xf16> {kernel.entry = 9 : i32}) axes(head = 1 @grid) plan(pdl = 2) {
+  kernel.for_items %h over head {
+    %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    // expected-error@+1 {{takes what another kernel of this file writes, which with pdl = 2 may not be there yet: give the kernel pdl = 1}}
+    %kv = kernel.load_cache %c tokens %l at %h bound 128 : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, !kernel.item -> <64, f16>
+    %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
+    %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
+    kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+  }
+  kernel.return
+}
+
+// -----
+
 kernel.func @early(%x: memref<8xf16>, %w: memref<8x8xf16>, %y: memref<8xf32>) axes() plan(pdl = 1) {
   %t = kernel.read %x : memref<8xf16> -> !kernel.tile<8xf16>
   // expected-error@+1 {{streams what a kernel of this file writes, which with pdl = 1 may not be there yet}}

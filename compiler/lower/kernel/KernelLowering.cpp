@@ -36,8 +36,11 @@ LogicalResult KernelLowering::run() {
   loadArguments();
   initBarriers();
   // The next kernel's CTAs fill their rings as soon as there is room: while this one waits for the one
-  // before.
-  if (func.planValue("pdl", 0))
+  // before. If they read more than weights, only this kernel may still run then.
+  bool overlaps = func.planValue("pdl", 0) > 0;
+  int64_t lets = func.planValue("lets_next", overlaps);
+  bool letsLater = lets == 2 && overlaps;
+  if (lets && !letsLater)
     b.create<simt::GridLaunchOp>();
   round = b.i32(0);
 
@@ -55,11 +58,16 @@ LogicalResult KernelLowering::run() {
     ring = startOf(set);
     preloadGains(body);
     waitForPeersToStart();
+    if (readsAhead())
+      planWork(body);
     waitForLastKernel();
+    if (letsLater)
+      b.create<simt::GridLaunchOp>();
     mark("wait");
     countStarts();
     loadScalars();
-    planQueries(/*producer=*/false);
+    if (!readsAhead())
+      planWork(body);
     result = lowerBlock(body);
   };
   if (producer)
@@ -149,10 +157,25 @@ void KernelLowering::waitForPeersToStart() {
     b.create<simt::ClusterWaitOp>();
 }
 
-/// With programmatic dependent launch: nothing but weights is read, and nothing written, before this.
+/// With programmatic dependent launch: nothing but weights is read, and nothing written, before this; with
+/// pdl = 2 nothing but what a cache's stream takes, too.
 void KernelLowering::waitForLastKernel() {
   if (func.planValue("pdl", 0))
     b.create<simt::GridWaitOp>();
+}
+
+bool KernelLowering::readsAhead() { return func.planValue("pdl", 0) == 2; }
+
+void KernelLowering::waitBeforeCache() {
+  if (!readsAhead())
+    waitForLastKernel();
+}
+
+/// What follows from lengths and starts alone.
+void KernelLowering::planWork(Block &body) {
+  planQueries(/*producer=*/false);
+  for (auto list : body.getOps<WorkListOp>())
+    planWork(list, /*producer=*/false);
 }
 
 LogicalResult KernelLowering::lowerBlock(Block &block) {
@@ -210,7 +233,6 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
   b.loc = op->getLoc();
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](ForItemsOp o) { return lowerForItems(o); })
-      .Case([&](WorkListOp o) { return planWork(o, /*producer=*/false), success(); })
       .Case([&](GridSyncOp o) { return lowerGridSync(o); })
       .Case([&](ReadOp o) { return lowerRead(o); })
       .Case([&](WriteOp o) { return lowerWrite(o); })
@@ -228,8 +250,9 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
       .Case([&](NormalizeOp o) { return lowerNormalize(o); })
       .Case([&](ExchangeOp o) { return lowerExchange(o); })
       .Case([&](FinishOp o) { return lowerFinish(o); })
-      // Streams are lowered where they are consumed, views where they are read; the producer is done.
-      .Case<LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp, ProducerOp, ReturnOp, YieldOp>(
+      // Streams are lowered where they are consumed, views where they are read; work lists and the producer
+      // are done.
+      .Case<WorkListOp, LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp, ProducerOp, ReturnOp, YieldOp>(
           [](Operation *) { return success(); })
       .Default([](Operation *o) { return o->emitOpError("has no lowering to simt"); });
 }
@@ -462,6 +485,8 @@ void KernelLowering::storeElement(Value tile, Value index, Value f32) {
 }
 
 void KernelLowering::setStatus(int64_t bits) {
+  if (readsAhead()) // nothing is written before
+    waitForLastKernel();
   b.create<simt::AtomicOp>(b.getI32Type(), simt::Rmw::Or, simt::Ordering::Relaxed, simt::Scope::Gpu, table,
                            b.i32(bits));
 }

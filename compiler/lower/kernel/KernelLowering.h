@@ -30,6 +30,10 @@ private:
   void initBarriers();
   void waitForPeersToStart();
   void waitForLastKernel();
+  /// Whether a cache's stream begins before the last kernel has ended.
+  bool readsAhead();
+  void waitBeforeCache();
+  void planWork(mlir::Block &body);
   /// With `profile`: a thread notes the time under `name`, and in the end leaves its times in the workspace.
   void mark(llvm::StringRef name, int64_t thread = 0);
   void clearMarks();

@@ -129,7 +129,7 @@ void KernelLowering::feedBlock(Block &block) {
         feedWeights(load, *tilingOf(load, feed.getSlots()), feed.getPieces());
       else {
         // Weights do not depend on the kernel before this one; a cache and its length do.
-        waitForLastKernel();
+        waitBeforeCache();
         feedCache(feed.getStream().getDefiningOp<LoadCacheOp>(), feed.getHeads());
       }
       mark("fed", threads);

@@ -40,7 +40,7 @@ void KernelLowering::planQueries(bool producer) {
   if (layout.queries.empty())
     return;
   if (producer)
-    waitForLastKernel();
+    waitBeforeCache();
   for (auto [starts, queries] : layout.queries) {
     Value table = b.offset(shared, queries.at + (producer ? kQueryBytes : 0));
     queryTables[starts] = table;

@@ -243,7 +243,7 @@ LogicalResult KernelLowering::lowerScaledNorm(RmsNormOp op) {
       store(b.add(tid, k * threads), loaded);
     }
   } else {
-    forEachAhead(tid, threads, x.rows * across, 4, load, store);
+    forEachAhead(tid, threads, x.rows * across, inChunks ? 8 : 4, load, store);
   }
   sync();
   return success();
@@ -281,7 +281,7 @@ LogicalResult KernelLowering::lowerReadRows(ReadOp op) {
     for (auto [k, words] : llvm::enumerate(loaded))
       b.store(words, b.offset(to, 16 * k));
   };
-  forEachAhead(tid, threads, y.rows * across, inChunks ? 8 : 4, load, store);
+  forEachAhead(tid, threads, y.rows * across, inChunks ? 16 : 4, load, store);
   sync();
   return success();
 }

@@ -140,7 +140,7 @@ void KernelLowering::planWork(WorkListOp op, bool producer) {
     w.window = cachedInWindow(op.getWindow(), bool(op.getSlot()));
   w.table = b.offset(shared, layout.work + (producer ? kWorkBytes : 0));
   if (producer) {
-    waitForLastKernel();
+    waitBeforeCache();
     sumWork(op, w, /*report=*/false);
     b.create<simt::SyncWarpOp>();
   } else {
