@@ -13,8 +13,6 @@ using namespace cfc;
 using namespace cfc::kernel;
 
 static constexpr StringLiteral kPart = "part";
-/// Values of the kernel's key `lets_next`.
-static constexpr int64_t kLetsAtEnd = 0, kLetsEarly = 1, kLetsAfterWait = 2;
 
 KernelWriter::KernelWriter(attn::GraphOp graph, size_t index, const KernelShape &shape, const Plan &plan,
                            const MemoryMap &memory, WrittenFunction &function)
@@ -60,11 +58,24 @@ void KernelWriter::writeGroup(int64_t group) {
 
 //===-- Structure -------------------------------------------------------------===//
 
-/// How the launch behind that of kernel `index` starts; behind the last comes the first of the next layer.
-static int64_t pdlOfNext(const Plan &plan, size_t index) {
+/// When kernel `index` lets the next launch start: as that one's `pdl` asks for. Behind the last comes the
+/// first of the next layer, or what an engine launches: only kernels with `pdl` let that start early.
+static int64_t letsNext(const Plan &plan, size_t index) {
+  bool overlaps = plan.kernels[index].pdl > 0;
   ArrayRef<KernelPlan> behind = ArrayRef(plan.kernels).drop_front(index + 1);
   auto next = llvm::find_if(behind, [](const KernelPlan &k) { return k.joined != 1; });
-  return (next != behind.end() ? *next : plan.kernels.front()).pdl;
+  if (next == behind.end())
+    return overlaps && plan.kernels.front().pdl != kStartsAtEnd ? kLetsAtOnce : kLetsAtEnd;
+  switch (next->pdl) {
+  case kStartsEarly:
+    return kLetsAtOnce;
+  case kStartsWithCache:
+    return kLetsAfterWait;
+  case kStartsAtEnd:
+    return kLetsAtEnd;
+  default: // it waits whatever this one does
+    return overlaps;
+  }
 }
 
 /// The function, empty.
@@ -83,9 +94,7 @@ void KernelWriter::open(OpBuilder &builder) {
     choose("prefetch_later", kernelPlan.prefetchLater);
   choose("tile_columns", kernelPlan.tileColumns);
   choose("pdl", std::max<int64_t>(0, kernelPlan.pdl));
-  int64_t pdl = std::max<int64_t>(0, kernelPlan.pdl), next = pdlOfNext(plan, index);
-  int64_t lets = next == 1 ? kLetsEarly : next == 2 ? kLetsAfterWait : next == 3 ? kLetsAtEnd : pdl > 0;
-  if (lets != (pdl > 0))
+  if (int64_t lets = letsNext(plan, index); lets != (kernelPlan.pdl > 0))
     choose("lets_next", lets);
   if (kernelPlan.clusters)
     choose("clusters", kernelPlan.clusters);

@@ -232,39 +232,61 @@ static std::pair<bool, int64_t> placeOf(BlockArgument arg) {
   return at ? std::pair(true, at.getInt()) : std::pair(false, entry ? entry.getInt() : -1);
 }
 
-/// With pdl = 2 a kernel reads what its cache's stream takes while the one before it, and no other, may still
-/// run: none of the module may write that, nor another one append to the cache.
-static LogicalResult checkEarlyCaches(ModuleOp module) {
-  std::multimap<std::pair<bool, int64_t>, FuncOp> written;
+/// What kernels of a module write, by place, and which of them.
+static std::multimap<std::pair<bool, int64_t>, FuncOp> writersOf(ModuleOp module) {
+  std::multimap<std::pair<bool, int64_t>, FuncOp> writers;
   module.walk([&](Operation *op) {
     Value memory = isa<WriteOp>(op)    ? cast<WriteOp>(op).getMemory()
                    : isa<AppendOp>(op) ? cast<AppendOp>(op).getCache()
                                        : Value();
     if (auto arg = dyn_cast_or_null<BlockArgument>(memory))
-      written.emplace(placeOf(arg), op->getParentOfType<FuncOp>());
+      writers.emplace(placeOf(arg), op->getParentOfType<FuncOp>());
   });
+  return writers;
+}
+
+/// What an operation of a kernel with pdl = 2 has read before the last kernel has ended: all that a cache's
+/// stream and a work list take, and where the query tokens of an append begin.
+static SmallVector<Value> readEarly(Operation *op) {
+  if (isa<LoadCacheOp, WorkListOp>(op))
+    return llvm::to_vector(op->getOperands());
+  auto append = dyn_cast<AppendOp>(op);
+  return append && append.getQueries() ? SmallVector<Value>{append.getQueries()} : SmallVector<Value>();
+}
+
+/// Whether a kernel may still run, but for the one before, when one with pdl = 2 behind it starts.
+static LogicalResult checkStartWithCache(FuncOp func, FuncOp last) {
+  if (!last)
+    return func.emitOpError("has pdl = 2, but no kernel of this file is before it: with 1 it reads no cache "
+                            "before the last launch has ended");
+  if (last.planValue("pdl", 0) && last.planValue("lets_next", kLetsAtOnce) == kLetsAtOnce)
+    return func.emitOpError("has pdl = 2, but may start before the kernel before it has waited: @")
+           << last.getSymName() << " needs lets_next = 2";
+  return success();
+}
+
+/// With pdl = 2 a kernel reads what its cache's stream takes while the one before it, and no other, may still
+/// run: none of the module may write that, nor another one append to the cache.
+static LogicalResult checkEarlyCaches(ModuleOp module) {
+  auto writers = writersOf(module);
   FuncOp before;
   for (auto func : module.getOps<FuncOp>()) {
     FuncOp last = std::exchange(before, func);
-    if (func.planValue("pdl", 0) != 2)
+    if (func.planValue("pdl", 0) != kStartsWithCache)
       continue;
-    if (!last)
-      return func.emitOpError(
-          "has pdl = 2, but no kernel of this file is before it: with 1 it reads no cache "
-          "before the last launch has ended");
-    if (last.planValue("pdl", 0) && last.planValue("lets_next", 1) == 1)
-      return func.emitOpError("has pdl = 2, but may start before the kernel before it has waited: @")
-             << last.getSymName() << " needs lets_next = 2";
-    WalkResult wrong = func.walk([&](LoadCacheOp load) -> WalkResult {
-      for (Value value : load->getOperands()) {
+    if (failed(checkStartWithCache(func, last)))
+      return failure();
+    WalkResult wrong = func.walk([&](Operation *op) -> WalkResult {
+      for (Value value : readEarly(op)) {
         auto arg = dyn_cast<BlockArgument>(value);
         if (!arg || arg.getOwner() != &func.getBody().front())
           continue;
-        auto [first, end] = written.equal_range(placeOf(arg));
-        bool isCache = value == load.getCache();
-        if (std::any_of(first, end, [&](auto &entry) { return !isCache || entry.second != func; }))
-          return load.emitOpError("takes what another kernel of this file writes, which with pdl = 2 may not "
-                                  "be there yet: give the kernel pdl = 1");
+        auto [first, end] = writers.equal_range(placeOf(arg));
+        bool isCache = isa<CacheType>(arg.getType()); // its own new rows come behind those that it streams
+        if (std::any_of(first, end, [&](auto &writer) { return !isCache || writer.second != func; }))
+          return op->emitOpError("takes what ") << (isCache ? "another" : "a")
+                                                << " kernel of this file writes, which with pdl = 2 may not "
+                                                   "be there yet: give the kernel pdl = 1";
       }
       return WalkResult::advance();
     });

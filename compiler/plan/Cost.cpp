@@ -382,14 +382,14 @@ void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
 
 //===-- Around them -----------------------------------------------------------===//
 
-/// A cooperative launch starts only when there is room for all of it: that early start is lost.
+/// A cooperative launch starts only when there is room for all of it, and so does what comes behind it.
 void Walk::launch(bool cooperative) {
   bool early = startsEarly(plan);
   double us = early ? machine.launchPdlUs : plan.pdl == 3 ? machine.launchEndUs : machine.launchUs;
   add(Phase::Launch, us + cooperative * machine.cooperativeUs,
       [&] { return early ? "launch, overlapped" : "launch"; });
   // A kernel that starts early fills its rings while the one before streams: the memory gains nothing.
-  idle = early ? 0 : std::max(0.0, idle - 0.7 * machine.launchUs);
+  idle = early ? 0 : std::max(0.0, idle - 0.7 * us);
 }
 
 /// A kernel that started early has filled its rings before: only what goes to the L2 comes in now.
@@ -491,6 +491,17 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   finish();
 }
 
+/// The part of the machine that a launch takes.
+static double occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
+                        const Machine &machine) {
+  double most = 0;
+  for (auto [ofKernel, choice] : llvm::zip_equal(sizes, choices)) {
+    double fit = std::max<int64_t>(1, machine.resident(choice.kernel.part, choice.kernel.ctasPerSm));
+    most = std::max(most, clustersOf(ofKernel->getShape(), choice.kernel, machine) / fit);
+  }
+  return most;
+}
+
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
                         const Machine &machine, CacheLength length, bool describe, bool alone) {
   double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
@@ -502,14 +513,4 @@ LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
     walk.kernel(*ofKernel, choice);
   }
   return walk.finished();
-}
-
-double cfc::occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
-                      const Machine &machine) {
-  double most = 0;
-  for (auto [ofKernel, choice] : llvm::zip_equal(sizes, choices)) {
-    double fit = std::max<int64_t>(1, machine.resident(choice.kernel.part, choice.kernel.ctasPerSm));
-    most = std::max(most, clustersOf(ofKernel->getShape(), choice.kernel, machine) / fit);
-  }
-  return most;
 }

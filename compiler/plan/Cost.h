@@ -50,10 +50,6 @@ struct LaunchCost {
 LaunchCost predict(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
                    const Machine &machine, CacheLength length, bool describe = false, bool alone = true);
 
-/// The part of the machine that a launch takes.
-double occupancy(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
-                 const Machine &machine);
-
 /// Whether `heads` are so few that whole heads need clusters of 4 or more to use half of the SMs: chunks of
 /// heads may gain much. With more they gain less than what predictions are off by.
 bool areFewHeads(int64_t heads, const Machine &machine);

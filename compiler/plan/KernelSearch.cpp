@@ -71,15 +71,31 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
   return true;
 }
 
-/// Whether the launch may take cached tokens before the kernel before it has ended: an attention in its first
-/// kernel, to whose cache that one does not append.
+/// The cache before all appends.
+static Value givenCache(Value cache) {
+  while (auto append = cache.getDefiningOp<attn::KvAppendOp>())
+    cache = append.getCache();
+  return cache;
+}
+
+/// Whether the launch may take cached tokens before the kernel before it has ended: it has an attention, and
+/// no other launch appends to such a cache (as kernel-assign-storage checks).
 bool KernelSearch::readsCacheAhead() const {
-  ArrayRef<Operation *> ops = members.front().shape().getOps();
-  return index() > 0 && llvm::any_of(ops, [&](Operation *op) {
-           auto attention = dyn_cast<attn::AttentionOp>(op);
-           auto append = attention ? attention.getCache().getDefiningOp<attn::KvAppendOp>() : nullptr;
-           return attention && (!append || llvm::is_contained(ops, append.getOperation()));
-         });
+  if (index() == 0)
+    return false;
+  SmallPtrSet<Operation *, 8> ours;
+  SmallPtrSet<Value, 2> caches;
+  for (const Member &member : members)
+    for (Operation *op : member.shape().getOps()) {
+      ours.insert(op);
+      if (auto attention = dyn_cast<attn::AttentionOp>(op))
+        caches.insert(givenCache(attention.getCache()));
+    }
+  auto appendsToThem = [&](Operation &op) {
+    auto append = dyn_cast<attn::KvAppendOp>(op);
+    return append && !ours.contains(append) && caches.contains(givenCache(append.getCache()));
+  };
+  return !caches.empty() && llvm::none_of(*(*ours.begin())->getBlock(), appendsToThem);
 }
 
 /// What an item may be.
@@ -121,9 +137,13 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   // than predicted, those with 16 warps up to 28 %: they are drawn and can be given, but not chosen.
   domain.warps = only(given.warps, options->randomSeed ? List{4, 8, 16} : List{4, 8});
   domain.ctas = only(given.ctasPerSm, options->randomSeed ? List{1, 2, 3} : List{1, 2});
-  domain.pdl = {given.pdl};
-  if (given.pdl < 0)
-    domain.pdl = readsCacheAhead() ? SmallVector<int64_t>{0, 1, 2, 3} : SmallVector<int64_t>{0, 1, 3};
+  // What starts as CTAs end never takes longer than what starts behind them; nor does an early start with
+  // cached tokens than one without.
+  domain.pdl = {readsCacheAhead() ? kernel::kStartsWithCache : kernel::kStartsEarly, kernel::kStartsAtEnd};
+  if (options->randomSeed)
+    domain.pdl.append({kernel::kStartsBehind, kernel::kStartsEarly});
+  if (given.pdl >= 0)
+    domain.pdl = {given.pdl};
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
   // Equal predictions go to the deeper ring: it bridges more of what the model does not know.
   domain.stages = only(given.ringStages, streams ? List{16, 12, 10, 8, 6, 5, 4, 3, 2} : List{4});

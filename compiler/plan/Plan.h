@@ -61,6 +61,7 @@ struct KernelPlan {
 
 /// Whether it starts while the kernel before it runs.
 inline bool startsEarly(const KernelPlan &plan) { return plan.pdl == 1 || plan.pdl == 2; }
+
 /// Chunks of a head's tokens.
 inline int64_t chunksOf(const KernelPlan &plan) { return plan.chunks > 0 ? plan.chunks : 1; }
 /// `chunks = work`: each cluster takes as many tokens, whole heads and parts of some, by a work list.

@@ -31,6 +31,10 @@ constexpr int64_t cacheEntries(bool blocks, bool vStrides) {
 int64_t numEntries(mlir::Type type);
 /// Whether a matmul's factor has several tokens, a row each.
 inline bool isOfTokens(TileType x) { return x.getShape().size() == 2 && x.getShape()[0] > 1; }
+/// Plan key `pdl` of a kernel: how it starts (kernel.func).
+enum Starts : int64_t { kStartsBehind = 0, kStartsEarly = 1, kStartsWithCache = 2, kStartsAtEnd = 3 };
+/// Plan key `lets_next`: when it lets the next one start.
+enum LetsNext : int64_t { kLetsAtEnd = 0, kLetsAtOnce = 1, kLetsAfterWait = 2 };
 /// Attribute name of a kernel argument's tensor name.
 inline constexpr llvm::StringLiteral kNameAttr = "kernel.name";
 /// "packed": a weight in blocks (docs/design.md, "Packed weights"); absent: row-major.

@@ -40,21 +40,26 @@ kernel.func @at_its_end(%q: memref<64xf16> {kernel.entry = 0 : i32}, %y: memref<
 // CHECK-LABEL: simt.kernel @behind_its_wait
 // CHECK-NOT: simt.grid_launch
 // CHECK: simt.grid_wait
-// CHECK: simt.grid_launch
-// CHECK: simt.load
+// CHECK-NEXT: simt.grid_launch
+// CHECK-NOT: simt.grid_launch
+// CHECK: simt.return
 kernel.func @behind_its_wait(%q: memref<64xf16> {kernel.entry = 0 : i32}, %y: memref<64xf16> {kernel.entry = 1 : i32}) axes() plan(pdl = 1, lets_next = 2) {
   %t = kernel.read %q : memref<64xf16> -> !kernel.tile<64xf16>
   kernel.write %t, %y : !kernel.tile<64xf16>, memref<64xf16>
   kernel.return
 }
 
-// With pdl = 2 the producer copies cached tokens without a wait; where it finds a length out of bound it waits before it says so.
-// Consumers wait before they read anything else.
+// With pdl = 2 the producer copies cached tokens without a wait. Consumers wait before they read anything, and where a length
+// is out of bound once more, for nothing is written before.
 // CHECK-LABEL: simt.kernel @takes_tokens
 // CHECK-SAME: cfc.pdl
 // CHECK-NOT: simt.grid_wait
 // CHECK: simt.tensor_load
 // CHECK: simt.grid_wait
+// CHECK-NEXT: {{.*}} = simt.load
+// CHECK: scf.if
+// CHECK-NEXT: simt.grid_wait
+// CHECK-NEXT: simt.atomic
 // CHECK: simt.mma
 kernel.func @takes_tokens(%q: memref<64xf16> {kernel.entry = 0 : i32}, %c: !kernel.cache<heads = 1, dim = 64, f16> {kernel.entry = 2 : i32}, %l: memref<1xi32> {kernel.entry = 7 : i32}, %y: memref<64xf16> {kernel.entry = 1 : i32}) axes(head = 1 @grid) plan(pdl = 2) {
   kernel.for_items %h over head {

@@ -39,7 +39,7 @@ LogicalResult KernelLowering::run() {
   // before. If they read more than weights, only this kernel may still run then.
   bool overlaps = func.planValue("pdl", 0) > 0;
   int64_t lets = func.planValue("lets_next", overlaps);
-  bool letsLater = lets == 2 && overlaps;
+  bool letsLater = lets == kLetsAfterWait && overlaps;
   if (lets && !letsLater)
     b.create<simt::GridLaunchOp>();
   round = b.i32(0);
@@ -59,7 +59,7 @@ LogicalResult KernelLowering::run() {
     preloadGains(body);
     waitForPeersToStart();
     if (readsAhead())
-      planWork(body);
+      planAhead(body);
     waitForLastKernel();
     if (letsLater)
       b.create<simt::GridLaunchOp>();
@@ -67,7 +67,7 @@ LogicalResult KernelLowering::run() {
     countStarts();
     loadScalars();
     if (!readsAhead())
-      planWork(body);
+      planQueries(/*producer=*/false);
     result = lowerBlock(body);
   };
   if (producer)
@@ -164,18 +164,23 @@ void KernelLowering::waitForLastKernel() {
     b.create<simt::GridWaitOp>();
 }
 
-bool KernelLowering::readsAhead() { return func.planValue("pdl", 0) == 2; }
+bool KernelLowering::readsAhead() { return func.planValue("pdl", 0) == kStartsWithCache; }
 
 void KernelLowering::waitBeforeCache() {
   if (!readsAhead())
     waitForLastKernel();
 }
 
-/// What follows from lengths and starts alone.
-void KernelLowering::planWork(Block &body) {
+/// What follows from lengths and starts alone. Further work lists, of which kernels that are joined have
+/// some, take the place of the first one: they come where they stand, behind its last use.
+void KernelLowering::planAhead(Block &body) {
   planQueries(/*producer=*/false);
-  for (auto list : body.getOps<WorkListOp>())
-    planWork(list, /*producer=*/false);
+  auto lists = body.getOps<WorkListOp>();
+  if (lists.empty())
+    return;
+  plannedAhead = *lists.begin();
+  b.loc = plannedAhead.getLoc();
+  planWork(plannedAhead, /*producer=*/false);
 }
 
 LogicalResult KernelLowering::lowerBlock(Block &block) {
@@ -233,6 +238,11 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
   b.loc = op->getLoc();
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](ForItemsOp o) { return lowerForItems(o); })
+      .Case([&](WorkListOp o) {
+        if (o != plannedAhead)
+          planWork(o, /*producer=*/false);
+        return success();
+      })
       .Case([&](GridSyncOp o) { return lowerGridSync(o); })
       .Case([&](ReadOp o) { return lowerRead(o); })
       .Case([&](WriteOp o) { return lowerWrite(o); })
@@ -250,9 +260,8 @@ LogicalResult KernelLowering::lowerOp(Operation *op) {
       .Case([&](NormalizeOp o) { return lowerNormalize(o); })
       .Case([&](ExchangeOp o) { return lowerExchange(o); })
       .Case([&](FinishOp o) { return lowerFinish(o); })
-      // Streams are lowered where they are consumed, views where they are read; work lists and the producer
-      // are done.
-      .Case<WorkListOp, LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp, ProducerOp, ReturnOp, YieldOp>(
+      // Streams are lowered where they are consumed, views where they are read; the producer is done.
+      .Case<LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp, ProducerOp, ReturnOp, YieldOp>(
           [](Operation *) { return success(); })
       .Default([](Operation *o) { return o->emitOpError("has no lowering to simt"); });
 }

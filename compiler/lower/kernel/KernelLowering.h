@@ -33,7 +33,8 @@ private:
   /// Whether a cache's stream begins before the last kernel has ended.
   bool readsAhead();
   void waitBeforeCache();
-  void planWork(mlir::Block &body);
+  void planAhead(mlir::Block &body);
+  WorkListOp plannedAhead; ///< by planAhead, or null
   /// With `profile`: a thread notes the time under `name`, and in the end leaves its times in the workspace.
   void mark(llvm::StringRef name, int64_t thread = 0);
   void clearMarks();

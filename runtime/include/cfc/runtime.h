@@ -279,17 +279,21 @@ CFC_API cfc_status cfc_workspace_init(void *workspace, size_t bytes, CUstream st
  * appear in later calls, as always in CUDA.
  *
  * A kernel that the manifest marks "pdl" may start while the kernel before it on the stream still runs
- * (programmatic dependent launch). Until everything before it has ended it reads only the table and the
- * graph's weights, and writes nothing. One rule follows for the engine:
+ * (programmatic dependent launch). Until everything before the launch has ended its kernels read only the
+ * table and the graph's weights, and write nothing. One rule follows for the engine:
  *
  *    A kernel that triggers programmatic launches (griddepcontrol.launch_dependents, in CUDA C++
  *    cudaTriggerProgrammaticLaunchCompletion; cfc's own "pdl" kernels do) must not write a weight of the
  * graph or its table, unless something that waits for its end lies between it and the launch.
  *
+ * Nor may a length, slot, start or block table share a line of 128 bytes with a weight or a norm's gain:
+ * what is read early may be kept by a multiprocessor's cache. (Allocations of CUDA never do.)
+ *
  * Everything else is in order without any care: kernels that do not trigger, copies, memsets, cfc_rebind and
  * event waits are complete before the launch reads; inputs, caches and workspaces may be written by any
  * kernel before it. A kernel of the engine that follows with the programmatic attribute must itself wait
- * (griddepcontrol.wait) before it reads what the launch writes, or writes what it reads. */
+ * (griddepcontrol.wait), whatever it touches: later launches rely on it that a kernel which has ended has
+ * waited for all before it. */
 CFC_API cfc_status cfc_launch(const cfc_binding *binding, const cfc_launch_args *args, CUstream stream);
 
 /* Waits for `stream` and reads the sticky status. Not for use during a capture. */
