@@ -182,6 +182,8 @@ unsigned KernelShape::forms(Value value) const {
   if (hasTokenItems())
     return Slice;
   bool sliceable = !heads || widthOf(value) % heads == 0;
+  if (heads && tokens > 1) // rows of many tokens are nowhere whole beside heads
+    return sliceable ? Slice : 0u;
   return Full | Finished | (sliceable ? Slice : 0u);
 }
 
@@ -254,7 +256,7 @@ bool KernelShape::findForms(Operation *op, std::string &why) {
   if (int64_t size = headSizeOf(op)) {
     for (auto [value, result] : llvm::zip(activationsOf(op), op->getResults())) {
       bool wholeHeads = !heads || (widthOf(value) / heads) % size == 0;
-      masks[result] = forms(value) & ((isOfTokens() ? 0u : Full) | (wholeHeads ? Slice : 0u));
+      masks[result] = forms(value) & ((tokens > 1 ? 0u : Full) | (wholeHeads ? Slice : 0u));
       if (masks[result])
         continue;
       why = opLabel(op) + " needs whole heads of " + named(value) +

@@ -139,9 +139,9 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.ctas = only(given.ctasPerSm, options->randomSeed ? List{1, 2, 3} : List{1, 2});
   // What starts as CTAs end never takes longer than what starts behind them; nor does an early start with
   // cached tokens than one without.
-  domain.pdl = {readsCacheAhead() ? kernel::kStartsWithCache : kernel::kStartsEarly, kernel::kStartsAtEnd};
+  domain.pdl = {readsCacheAhead() ? 2 : 1, 3};
   if (options->randomSeed)
-    domain.pdl.append({kernel::kStartsBehind, kernel::kStartsEarly});
+    domain.pdl.append({0, 1});
   if (given.pdl >= 0)
     domain.pdl = {given.pdl};
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;

@@ -291,8 +291,8 @@ static LogicalResult verifyQueries(AttentionOp op) {
 
 // Window, softcap and sinks.
 static LogicalResult verifyVariants(AttentionOp op) {
-  if (auto window = op.getWindow(); window && *window < 1)
-    return op.emitOpError("needs a window of at least 1 token, not ") << *window;
+  if (auto window = op.getWindow(); window && int64_t(*window) < 1)
+    return op.emitOpError("needs a window of at least 1 token, not ") << int64_t(*window);
   if (auto softcap = op.getSoftcap(); softcap && failed(verifyPositive(op, "softcap", *softcap)))
     return failure();
   Value sinks = op.getSinks();

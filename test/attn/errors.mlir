@@ -269,6 +269,12 @@ attn.graph @window(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim =
   attn.return %o
 }
 // -----
+attn.graph @window_negative(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a window of at least 1 token, not -1}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25, window = -1}
+  attn.return %o
+}
+// -----
 attn.graph @softcap(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
   // expected-error @+1 {{needs a finite softcap above 0, not -1}}
   %o = attn.attention %q, %cache, %len {scale = 0.25, softcap = -1}

@@ -56,10 +56,9 @@ kernel.func @behind_its_wait(%q: memref<64xf16> {kernel.entry = 0 : i32}, %y: me
 // CHECK-NOT: simt.grid_wait
 // CHECK: simt.tensor_load
 // CHECK: simt.grid_wait
-// CHECK-NEXT: {{.*}} = simt.load
-// CHECK: scf.if
-// CHECK-NEXT: simt.grid_wait
-// CHECK-NEXT: simt.atomic
+// CHECK-NEXT: {{.*}}simt.load
+// CHECK: simt.grid_wait
+// CHECK-NEXT: simt.atomic or
 // CHECK: simt.mma
 kernel.func @takes_tokens(%q: memref<64xf16> {kernel.entry = 0 : i32}, %c: !kernel.cache<heads = 1, dim = 64, f16> {kernel.entry = 2 : i32}, %l: memref<1xi32> {kernel.entry = 7 : i32}, %y: memref<64xf16> {kernel.entry = 1 : i32}) axes(head = 1 @grid) plan(pdl = 2) {
   kernel.for_items %h over head {

@@ -40,7 +40,12 @@ static TensorMap givenLengths(const std::vector<InputSpec> &specs, const InputOp
 int64_t Verifier::capacity() const {
   int64_t tokens = INT64_MAX;
   for (const InputSpec &spec : specs)
-    if (spec.isCache())
+    if (spec.isCache() && spec.page && !spec.pages)
+      badInput("",
+               "{}: has pages, but no attention reads it with a block table: which pages are a request's is "
+               "not known, so there is nothing to verify",
+               spec.name);
+    else if (spec.isCache())
       tokens = std::min(tokens, spec.page ? spec.page * spec.pages
                                           : CacheLayout(spec, fixed.at(spec.name + ".k")).tokens);
   return tokens;
