@@ -378,6 +378,8 @@ int64_t KernelSearch::estimateShared(ArrayRef<KernelChoice> choices) const {
 }
 
 void KernelSearch::addCandidate(Choices choices, Random *random, Refusal &refusal) {
+  if (!random && leavesSmsIdle(choices.front()))
+    return;
   choosePace(choices, random);
   SmallVector<const KernelSizes *> sizes;
   for (const Member &member : members)

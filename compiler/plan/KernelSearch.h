@@ -118,6 +118,7 @@ private:
 
   bool hasLaterWeights() const;
   bool readsCacheAhead() const;
+  bool leavesSmsIdle(const KernelChoice &choice) const;
   std::vector<Member> members;
   const Machine *machine;
   const PlanOptions *options;
