@@ -12,6 +12,7 @@
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
+#include <array>
 #include <cmath>
 
 using namespace mlir;
@@ -74,7 +75,7 @@ static double exchangeUs(const Machine &machine, const KernelPlan &plan, const E
 }
 
 static Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, const OpSizes &op,
-                            const OpPlan &plan) {
+                            const OpChoice &plan) {
   if (kernel.part == 1)
     return {};
   if (op.kind == OpSizes::Attention)
@@ -89,7 +90,7 @@ static Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, 
 }
 
 double cfc::exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,
-                       const OpSizes &op, const OpPlan &plan) {
+                       const OpSizes &op, const OpChoice &plan) {
   Exchanged what = exchangeOf(sizes, kernel, op, plan);
   return what.algorithm == Exchange::Unset ? 0 : ::exchangeUs(machine, kernel, what);
 }
@@ -110,23 +111,25 @@ struct Stream {
 class Walk {
 public:
   Walk(const KernelPlan &plan, const Machine &machine, CacheLength length, bool describe, bool alone,
-       double joined)
-      : plan(plan), machine(machine), length(length), describe(describe), alone(alone), joined(joined) {}
+       double joined, double limit)
+      : plan(plan), machine(machine), length(length), describe(describe), alone(alone), joined(joined),
+        limit(limit) {}
   void launch(bool cooperative);
   /// All CTAs wait for each other.
   void gridSync();
   void kernel(const KernelSizes &ofKernel, const KernelChoice &chosen);
   LaunchCost finished() { return cost.us = now, std::move(cost); }
+  bool isBeyondLimit() const { return now >= limit; }
 
 private:
   void norm(const OpSizes &op);
-  void tokenRows(const OpSizes &op, const OpPlan &plan);
+  void tokenRows(const OpSizes &op, const OpChoice &plan);
   void round(int64_t clusters, int64_t repeats);
-  void linear(const OpSizes &op, const OpPlan &plan);
-  void weights(const OpSizes &op, const OpPlan &plan, ArrayRef<int64_t> stacked);
-  void attention(const OpSizes &op, const OpPlan &plan);
+  void linear(const OpSizes &op, const OpChoice &plan);
+  void weights(const OpSizes &op, const OpChoice &plan, ArrayRef<int64_t> stacked);
+  void attention(const OpSizes &op, const OpChoice &plan);
   void sharedAttention(const OpSizes &op, int64_t tokens);
-  void exchange(const OpSizes &op, const OpPlan &plan);
+  void exchange(const OpSizes &op, const OpChoice &plan);
   void finish();
   void stream(Stream &s, llvm::function_ref<std::string()> what);
   double atMost(StreamLimits &all, const Stream &s, double tiles, int64_t active, double &hidden) const;
@@ -143,6 +146,7 @@ private:
   bool describe;
   bool alone;        ///< a layer is this launch
   double joined = 0; ///< occupancy of this launch where it has several kernels
+  double limit;      ///< where to stop
   LaunchCost cost;
   double ringUs = 0;     ///< in which the memory fills all rings
   double aheadUs = 0;    ///< in which it fetches what goes to the L2 at the start
@@ -205,9 +209,14 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
   all.consumers += now.consumers, all.ring += now.ring;
   double early = std::min(hidden, now.memory), late = 1 - early / now.memory;
   hidden -= early;
+  std::array limits = {now.memory * late, now.sm * late, now.copies * late, now.consumers, now.ring};
+  constexpr double kRounding = 1e-9;
+  double most = *llvm::max_element(limits); // a norm is no less
+  if (this->now + most * (1 - kRounding) >= limit)
+    return most;
   double sum = 0;
-  for (double limit : {now.memory * late, now.sm * late, now.copies * late, now.consumers, now.ring})
-    sum += std::pow(limit, machine.blend);
+  for (double one : limits)
+    sum += std::pow(one, machine.blend);
   return std::pow(sum, 1 / machine.blend);
 }
 
@@ -246,7 +255,7 @@ static void dealTiles(Stream &s, const KernelPlan &plan, int64_t rows, int64_t c
     s.sets.push_back(llvm::divideCeil(std::max<int64_t>(0, blocks - i), sets) * tiles);
 }
 
-void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
+void Walk::linear(const OpSizes &op, const OpChoice &opPlan) {
   for (ArrayRef<int64_t> stacked : sizes->streams(plan, op, opPlan.split))
     weights(op, opPlan, stacked);
   exchange(op, opPlan);
@@ -260,7 +269,7 @@ void Walk::linear(const OpSizes &op, const OpPlan &opPlan) {
 
 /// Several tokens' rows, which each CTA reads through the L2 before the items: at its own rate, or all
 /// together at the memory's.
-void Walk::tokenRows(const OpSizes &op, const OpPlan &opPlan) {
+void Walk::tokenRows(const OpSizes &op, const OpChoice &opPlan) {
   double bytes = sizes->tokenBytes(*choice, op, opPlan.split);
   if (bytes == 0)
     return;
@@ -274,7 +283,7 @@ void Walk::tokenRows(const OpSizes &op, const OpPlan &opPlan) {
 }
 
 /// One stream of a linear's weights.
-void Walk::weights(const OpSizes &op, const OpPlan &opPlan, ArrayRef<int64_t> stacked) {
+void Walk::weights(const OpSizes &op, const OpChoice &opPlan, ArrayRef<int64_t> stacked) {
   int64_t allRows = llvm::sum_of(stacked), allColumns = sizes->linear(plan, op, opPlan.split).columns;
   bool byColumns = opPlan.split == Split::Columns;
   int64_t rows = byColumns ? allRows : llvm::divideCeil(allRows, plan.part);
@@ -333,7 +342,7 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
       [&] { return label(op) + ": the appended token"; });
 }
 
-void Walk::attention(const OpSizes &op, const OpPlan &opPlan) {
+void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   int64_t tokens = std::min(length.tokens, op.capacity), segments = llvm::divideCeil(tokens, kSegmentTokens);
   int64_t perGroup = llvm::divideCeil(segments, kSegmentGroups);
   int64_t chunks = chunksOf(plan);
@@ -407,7 +416,7 @@ void Walk::gridSync() {
   streamed = 0;
 }
 
-void Walk::exchange(const OpSizes &op, const OpPlan &opPlan) {
+void Walk::exchange(const OpSizes &op, const OpChoice &opPlan) {
   Exchanged what = exchangeOf(*sizes, plan, op, opPlan);
   if (what.algorithm == Exchange::Unset)
     return;
@@ -446,6 +455,8 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   ringUs = double(ctas) * plan.ringStages * slotBytes / machine.bandwidth * 1e6;
   double start = now;
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
+    if (isBeyondLimit())
+      return;
     if (op.kind == OpSizes::Linear)
       linear(op, opPlan);
     else if (op.kind == OpSizes::Attention)
@@ -491,6 +502,14 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   finish();
 }
 
+double cfc::leastUs(size_t kernels, const Machine &machine) {
+  double us = std::min({machine.launchUs, machine.launchEndUs, machine.launchPdlUs});
+  if (kernels > 1)
+    us += machine.cooperativeUs + static_cast<double>(kernels - 1) * (machine.gridSyncUs + machine.loadUs);
+  constexpr double kRounding = 1e-9;
+  return us * (1 - kRounding);
+}
+
 /// The part of the machine that a launch takes.
 static double occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
                         const Machine &machine) {
@@ -503,11 +522,13 @@ static double occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
 }
 
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
-                        const Machine &machine, CacheLength length, bool describe, bool alone) {
+                        const Machine &machine, CacheLength length, bool describe, bool alone, double limit) {
   double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
-  Walk walk(choices.front().kernel, machine, length, describe, alone, joined);
+  Walk walk(choices.front().kernel, machine, length, describe, alone, joined, limit);
   walk.launch(/*cooperative=*/sizes.size() > 1);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
+    if (walk.isBeyondLimit())
+      break;
     if (i)
       walk.gridSync();
     walk.kernel(*ofKernel, choice);

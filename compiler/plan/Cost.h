@@ -46,9 +46,14 @@ struct LaunchCost {
 
 /// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for caches of
 /// this length. Phases are listed only if `describe`: plans are weighed by the thousand. `alone`: a
-/// layer is this launch, so that the one before is alike.
+/// layer is this launch, so that the one before is alike. A launch that takes `limit` microseconds or more
+/// need not be walked through to its end: `us` is then some time from there on.
 LaunchCost predict(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
-                   const Machine &machine, CacheLength length, bool describe = false, bool alone = true);
+                   const Machine &machine, CacheLength length, bool describe = false, bool alone = true,
+                   double limit = std::numeric_limits<double>::infinity());
+
+/// What any launch of so many kernels takes.
+double leastUs(size_t kernels, const Machine &machine);
 
 /// Whether `heads` are so few that whole heads need clusters of 4 or more to use half of the SMs: chunks of
 /// heads may gain much. With more they gain less than what predictions are off by.
@@ -59,6 +64,6 @@ int64_t clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machi
 
 /// Microseconds of an operation's exchange over the cluster; 0 if it has none.
 double exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,
-                  const OpSizes &op, const OpPlan &plan);
+                  const OpSizes &op, const OpChoice &plan);
 
 } // namespace cfc

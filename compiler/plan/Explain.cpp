@@ -22,7 +22,8 @@ namespace {
 /// The kernels of a plan.
 struct PlannedKernels {
   std::vector<KernelShape> shapes;
-  std::vector<KernelSizes> sizes; ///< of `shapes`
+  std::vector<KernelSizes> sizes;         ///< of `shapes`
+  std::vector<std::vector<OpChoice>> ops; ///< likewise
   std::vector<KernelChoice> choices;
 
   SmallVector<const KernelSizes *> sizesOf(LaunchRange launch) const {
@@ -64,8 +65,10 @@ struct PlannedKernels {
       if (!kernel.part || !kernel.warps || !kernel.ctasPerSm || !kernel.ringStages || !kernel.tileColumns ||
           (rows && !kernel.rowsPerItem))
         return std::nullopt;
+      std::vector<OpChoice> &ops = result.ops.emplace_back();
       for (Operation *op : shape.getOps())
-        choice.ops.push_back(planOf(plan, op));
+        ops.push_back(planOf(plan, op));
+      choice.ops = ops; // stays where it is when the lists move
     }
     for (const KernelShape &shape : result.shapes)
       result.sizes.emplace_back(shape);

@@ -8,6 +8,7 @@
 #include "compiler/plan/Cost.h"
 #include "compiler/plan/Planner.h"
 #include <array>
+#include <deque>
 
 namespace cfc {
 
@@ -32,43 +33,79 @@ struct Refusal {
   Stage stage = None;
   int64_t size = 0; ///< the smallest requirement wins within a stage
   std::string text = "the graph has no operation";
+  bool takes(Stage at, int64_t required = 0) const { return at > stage || (at == stage && required < size); }
   void add(Stage at, const std::string &why, int64_t required = 0) {
-    if (at > stage || (at == stage && required < size))
+    if (takes(at, required))
       stage = at, size = required, text = why;
   }
 };
 
 /// The legal choices of an operation for one way to deal work to CTAs.
 struct OpOptions {
-  llvm::SmallVector<OpPlan, 8> all;
+  llvm::SmallVector<OpChoice, 8> all;
   /// Those of them that are worth weighing: of each split and finish the quickest exchange, and the quickest
   /// of those that take less memory.
-  llvm::SmallVector<OpPlan, 4> best;
+  llvm::SmallVector<OpChoice, 4> best;
 };
+
+/// Choices for all of a kernel's operations.
+struct Combination {
+  llvm::SmallVector<OpChoice, 8> ops;
+  /// The first operation whose packed weights cannot be streamed so; null if all can.
+  mlir::Operation *stuck = nullptr;
+};
+
+/// What a kernel's operations can be for one way to deal work to CTAs.
+struct WorkOptions {
+  std::vector<OpOptions> ops;
+  std::vector<Combination> best; ///< of their `best`; not listed for plans that are drawn
+};
+
+/// The choices for one kernel of a launch.
+struct OwnChoice {
+  KernelChoice choice;
+  mlir::Operation *stuck; ///< as a combination's
+};
+
+/// Of a kernel that runs with others, the choices worth weighing for each way to launch it: part, warps, CTAs
+/// of an SM, stages, columns, clusters, start, groups of tokens. Several launches may have the same kernel.
+using KeptChoices = std::map<std::array<int64_t, 8>, std::vector<OwnChoice>>;
+
+/// Operations of the kernels of a launch.
+using LaunchOps = std::vector<llvm::SmallVector<mlir::Operation *>>;
 
 class KernelSearch {
 public:
   /// `shapes` are the launch's kernels, the first of which is kernel `first` of the plan. `alone`: they are
-  /// all.
+  /// all. `kept` has what is known of each of them.
   KernelSearch(llvm::ArrayRef<KernelShape> shapes, size_t first, bool alone, const Machine &machine,
-               const PlanOptions &options);
+               const PlanOptions &options, llvm::ArrayRef<KeptChoices *> kept);
+  KernelSearch(const KernelSearch &) = delete; // candidates point into it
 
-  /// Lists the legal choices, best first, or in an order drawn by `random`. False, with the reason, if there
-  /// are none.
-  bool enumerate(Random *random, Refusal &refusal);
-  bool done() const { return at >= candidates.size(); }
+  /// Lists the legal choices that take less than `limit` microseconds, best first, or all in an order drawn
+  /// by `random`. False, with the reason, if there are none.
+  bool enumerate(Random *random, double limit, Refusal &refusal);
+  bool done() const { return at >= order.size(); }
   /// The choices for each of the launch's kernels.
-  llvm::ArrayRef<KernelChoice> current() const { return candidates[at].choices; }
+  llvm::ArrayRef<KernelChoice> current() const { return candidate().choices; }
+  /// Its predicted time; not of a drawn one.
+  double us() const { return candidate().us; }
   /// The current choice takes `bytes` of shared memory when it is built (-1: it cannot be). Moves to the next
   /// that is not expected to fail alike.
   void reject(int64_t bytes, Refusal &refusal);
+  /// The current choice was built and fits: it stays.
+  void settle() { settled = true; }
+  bool isSettled() const { return settled; }
+  /// How many choices were weighed.
+  int64_t getWeighed() const { return weighed; }
 
 private:
   using Choices = llvm::SmallVector<KernelChoice, 1>;
   struct Candidate {
     Choices choices;
-    double us;
-    int64_t shared; ///< estimate
+    double us = 0;                    ///< of a drawn one unknown
+    int64_t shared = 0;               ///< estimate
+    mlir::Operation *stuck = nullptr; ///< one whose packed weights cannot be streamed so
   };
   /// One of the launch's kernels.
   struct Member {
@@ -78,8 +115,10 @@ private:
     std::vector<const OpPlan *> givenOps; ///< by operation; null where nothing is given
     llvm::SmallVector<int64_t> rows;      ///< that an item may have
     llvm::SmallVector<int64_t> chunks;    ///< that a head may have
-    std::map<std::array<int64_t, 4>, std::vector<OpOptions>>
+    std::map<std::array<int64_t, 4>, WorkOptions>
         known; ///< by part, rows of an item, chunks, groups of tokens
+    KeptChoices *kept;
+    size_t quickest = 0; ///< of the choices that were compared last
     const KernelShape &shape() const { return sizes.getShape(); }
   };
   struct Domain {
@@ -102,30 +141,50 @@ private:
   void addBest(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, const Member &member,
                size_t first) const;
   /// The choices of each operation; null, with the reason, if one has none.
-  const std::vector<OpOptions> *optionsOf(Member &member, const KernelPlan &kernel, Refusal &refusal);
-  std::vector<KernelChoice> choicesOf(Member &member, KernelPlan kernel, Random *random, Refusal &refusal);
-  void keepBest(const Member &member, std::vector<KernelChoice> &choices) const;
-  void addCombinations(KernelChoice &choice, llvm::ArrayRef<OpOptions> options,
-                       std::vector<KernelChoice> &to) const;
+  const WorkOptions *optionsOf(Member &member, const KernelPlan &kernel, Refusal &refusal);
+  void addCombinations(const Member &member, const KernelPlan &kernel, llvm::SmallVector<OpChoice, 8> &ops,
+                       WorkOptions &to) const;
+  mlir::Operation *stuckOf(const Member &member, const KernelPlan &kernel,
+                           llvm::ArrayRef<OpChoice> ops) const;
+  std::vector<OwnChoice> choicesOf(Member &member, KernelPlan kernel, Random *random, Refusal &refusal);
+  OwnChoice draw(const Member &member, const KernelPlan &kernel, const WorkOptions &from, Random &random);
+  double weigh(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices, double limit);
+  std::vector<OwnChoice> bestOf(Member &member, llvm::ArrayRef<OwnChoice> choices);
+  std::vector<OwnChoice> keptOf(Member &member, const KernelPlan &kernel, Refusal &refusal);
   void addShared(const Domain &domain, int64_t groups, Refusal &refusal);
-  void addCandidates(KernelPlan kernel, Random *random, Refusal &refusal);
-  void addCandidate(Choices choices, Random *random, Refusal &refusal);
+  void addCandidates(const KernelPlan &kernel, Random *random, Refusal &refusal);
+  void addCandidate(llvm::ArrayRef<OwnChoice> choices, Random *random, Refusal &refusal);
   int64_t estimateShared(llvm::ArrayRef<KernelChoice> choices) const;
   bool fits(const Candidate &candidate, int64_t extra, Refusal &refusal) const;
   static std::string memoryKey(llvm::ArrayRef<KernelChoice> choices);
   std::string needs(int64_t bytes, int64_t ctasPerSm) const;
   size_t index() const { return members.front().index; }
+  /// Its plan's `joined`.
+  int64_t joinedOf(const Member &member) const { return member.index ? member.index != index() : -1; }
 
   bool hasLaterWeights() const;
   bool readsCacheAhead() const;
   bool leavesSmsIdle(const KernelChoice &choice) const;
+  std::vector<KernelShape> shapes;
   std::vector<Member> members;
+  llvm::SmallVector<const KernelSizes *> sizes; ///< of members
   const Machine *machine;
   const PlanOptions *options;
   bool alone;
   KernelPlan given; ///< what given plans say of the kernels together
+  const Candidate &candidate() const { return candidates[order[at]]; }
+  void rank(Refusal &refusal);
+  void skipStuck(Refusal &refusal);
+
   std::vector<Candidate> candidates;
-  size_t at = 0;
+  std::vector<size_t> order; ///< of candidates, best first
+  size_t at = 0;             ///< in `order`
+  bool settled = false;
+  int64_t weighed = 0;
+  double limit = 0;                 ///< of the time of what is worth a candidate
+  bool anyFits = false;             ///< by estimate, with something to spare
+  mlir::Operation *stuck = nullptr; ///< one whose packed weights cannot be streamed by some choices
+  std::deque<Combination> drawn;
   /// By memoryKey: what estimates lacked of the true size.
   std::map<std::string, int64_t> lacking;
 };

@@ -43,8 +43,7 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
                               const Member &member, std::string &why) const {
   const KernelSizes &sizes = member.sizes;
   const OpPlan *fixed = member.givenOps[&op - sizes.getOps().begin()];
-  OpPlan plan;
-  plan.kernel = member.index;
+  OpChoice plan;
   SmallVector<Exchange> finishes = {Exchange::Unset};
   if (sizes.hasFinish(op))
     finishes = {Exchange::Ordered, Exchange::Waiting, Exchange::Atomic};
@@ -63,13 +62,13 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
                         fixed->label, kernel.part);
     return;
   }
-  auto given = [&](Exchange OpPlan::*key) { return fixed ? fixed->*key : Exchange::Unset; };
+  auto given = [&](Exchange OpChoice::*key) { return fixed ? fixed->*key : Exchange::Unset; };
   for (Split split : splitsOf(kernel, op, fixed, member))
     for (Exchange finish : finishes) {
       size_t first = to.all.size();
-      for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpPlan::gather)))
+      for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpChoice::gather)))
         for (Exchange reduce :
-             algorithms(sizes.hasReduce(op, split), given(&OpPlan::reduce), op.kind == OpSizes::Linear)) {
+             algorithms(sizes.hasReduce(op, split), given(&OpChoice::reduce), op.kind == OpSizes::Linear)) {
           plan.split = split, plan.gather = gather, plan.reduce = reduce, plan.finish = finish;
           std::string against = sizes.checkSplit(kernel, op, plan);
           if (why.empty())
@@ -88,10 +87,10 @@ void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSize
   struct Option {
     double us;
     int64_t bytes;
-    const OpPlan *plan;
+    const OpChoice *plan;
   };
   SmallVector<Option> options;
-  for (const OpPlan &plan : llvm::drop_begin(to.all, first))
+  for (const OpChoice &plan : llvm::drop_begin(to.all, first))
     options.push_back(
         {exchangeUs(sizes, *machine, kernel, op, plan), sizes.sharedOf(kernel, op, plan), &plan});
   llvm::stable_sort(options, [](const Option &a, const Option &b) { return a.us < b.us; });
@@ -103,23 +102,51 @@ void KernelSearch::addBest(OpOptions &to, const KernelPlan &kernel, const OpSize
     }
 }
 
-const std::vector<OpOptions> *KernelSearch::optionsOf(Member &member, const KernelPlan &kernel,
-                                                      Refusal &refusal) {
+/// The choices for all operations behind those that `ops` has. Of many linears only the quickest choice of
+/// each is taken but for the first few.
+void KernelSearch::addCombinations(const Member &member, const KernelPlan &kernel,
+                                   SmallVector<OpChoice, 8> &ops, WorkOptions &to) const {
+  constexpr size_t kFree = 6; // operations whose choices are combined, from the last one on
+  constexpr size_t kChoices = 8;
+  size_t at = ops.size(), all = to.ops.size();
+  if (at == all) {
+    to.best.push_back({ops, stuckOf(member, kernel, ops)});
+    return;
+  }
+  for (const OpChoice &choice : ArrayRef(to.ops[at].best).take_front(at + kFree < all ? 1 : kChoices)) {
+    ops.push_back(choice);
+    addCombinations(member, kernel, ops, to);
+    ops.pop_back();
+  }
+}
+
+Operation *KernelSearch::stuckOf(const Member &member, const KernelPlan &kernel,
+                                 ArrayRef<OpChoice> ops) const {
+  for (auto [op, choice] : llvm::zip_equal(member.sizes.getOps(), ops))
+    if (!member.sizes.canStream(kernel, op, choice))
+      return op.op;
+  return nullptr;
+}
+
+const WorkOptions *KernelSearch::optionsOf(Member &member, const KernelPlan &kernel, Refusal &refusal) {
   auto [found, isNew] =
       member.known.try_emplace({kernel.part, kernel.rowsPerItem, kernel.chunks, kernel.tokenGroups});
-  std::vector<OpOptions> &list = found->second;
+  WorkOptions &known = found->second;
   for (const OpSizes &op : member.sizes.getOps()) {
     if (!isNew)
       break;
     std::string why;
-    addOptions(list.emplace_back(), kernel, op, member, why);
-    if (!list.back().all.empty())
+    addOptions(known.ops.emplace_back(), kernel, op, member, why);
+    if (!known.ops.back().all.empty())
       continue;
     refusal.add(Refusal::Splits, why);
-    list.clear();
+    known.ops.clear();
     break;
   }
-  return list.empty() ? nullptr : &list;
+  SmallVector<OpChoice, 8> none;
+  if (isNew && !known.ops.empty() && !options->randomSeed)
+    addCombinations(member, kernel, none, known);
+  return known.ops.empty() ? nullptr : &known;
 }
 
 /// Whether a launch of several requests' heads would leave a quarter of the SMs idle, though there are heads

@@ -73,14 +73,19 @@ inline bool cutsHeads(const KernelPlan &plan) { return chunksOf(plan) > 1 || sha
 /// Groups of tokens, for each of which a kernel reads its weights.
 inline int64_t tokenGroupsOf(const KernelPlan &plan) { return plan.tokenGroups > 0 ? plan.tokenGroups : 1; }
 
-/// Choices for one operation. A choice that does not arise is unset.
-struct OpPlan {
-  std::string label;                 ///< `linear(%q, %k, %v)`
-  int64_t kernel = -1;               ///< index of its kernel; -1: left to the planner
+/// How one operation is spread over the CTAs. A choice that does not arise is unset.
+struct OpChoice {
   Split split = Split::Unset;        ///< of a linear whose input is whole
   Exchange gather = Exchange::Unset; ///< of a linear's split rows
   Exchange reduce = Exchange::Unset; ///< of a linear's split columns or an attention's tokens
   Exchange finish = Exchange::Unset; ///< of a linear whose sum runs over the items
+  bool operator==(const OpChoice &) const = default;
+};
+
+/// Choices for one operation.
+struct OpPlan : OpChoice {
+  std::string label;   ///< `linear(%q, %k, %v)`
+  int64_t kernel = -1; ///< index of its kernel; -1: left to the planner
   bool operator==(const OpPlan &) const = default;
 };
 

@@ -1,12 +1,13 @@
 //===- Planner.cpp - Chooses a plan -----------------------------------------===//
 //
-// Launches are planned one by one: their times add up. For each, the legal
+// Launches are planned one by one: their times add up, and what is known of one
+// serves every plan that has it. For each, the legal
 // combinations of its choices are enumerated, with the cheapest choices for its
 // operations, and sorted by predicted time; the first whose shared memory fits
 // when it is really built is taken. Which operations share a kernel and which
 // kernels a launch is tried out: all in one, and ends of a kernel before what
-// streams. A random plan draws instead. What a given plan fixes is the only
-// value considered.
+// streams, as long as its launches can beat the best so far. A random plan draws instead. What a given plan
+// fixes is the only value considered.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/plan/Planner.h"
@@ -36,8 +37,18 @@ private:
   FailureOr<Plan> planFree();
   FailureOr<Plan> planCut();
   std::optional<Plan> search(const Fusion &fusion, ArrayRef<KernelShape> shapes, ArrayRef<bool> joined);
-  bool accept(const Plan &plan, std::vector<KernelSearch> &launches);
-  Plan assemble(const Fusion &fusion, ArrayRef<KernelSearch> launches);
+  /// A launch that was searched for, or may be.
+  struct Launch {
+    std::unique_ptr<KernelSearch> search;
+    bool legal = false;
+    Refusal why; ///< if not. What others were refused before they had a legal choice is no reason
+  };
+  /// Kernels behind the first are alike unless a given plan tells them apart.
+  size_t indexThatMatters(size_t index) const { return options.given ? index : std::min<size_t>(index, 1); }
+  Launch &launchOf(ArrayRef<KernelShape> shapes, size_t first, bool alone);
+  void enumerate(Launch &launch, ArrayRef<KernelShape> shapes, size_t first, bool alone);
+  void build(const Plan &plan, ArrayRef<Launch *> launches);
+  Plan assemble(const Fusion &fusion, ArrayRef<Launch *> launches);
 
   GraphOp graph;
   std::string hash;
@@ -46,7 +57,12 @@ private:
   int &exitCode;
   Random random;
   Refusal refusal;
-  double predicted = 0; ///< time of the plan found last, and what its launches must be worth
+  double bestUs = std::numeric_limits<double>::infinity(); ///< weighed time of the best plan found
+  /// The operations of a launch's kernels, whether it is all of a plan, and its first kernel's index as far
+  /// as that matters.
+  using LaunchKey = std::tuple<LaunchOps, bool, size_t>;
+  std::map<LaunchKey, Launch> known;
+  std::map<LaunchKey, KeptChoices> kept; ///< of single kernels; points into what is `known`
 };
 } // namespace
 
@@ -119,63 +135,108 @@ std::vector<SmallVector<bool>> Planner::joins(ArrayRef<KernelShape> shapes) {
   return all;
 }
 
-Plan Planner::assemble(const Fusion &fusion, ArrayRef<KernelSearch> launches) {
+Plan Planner::assemble(const Fusion &fusion, ArrayRef<Launch *> launches) {
   Plan plan;
   plan.graph = graph.getSymName().str();
   plan.hash = hash;
   SmallVector<const KernelChoice *> choices;
-  for (const KernelSearch &launch : launches) {
-    for (const KernelChoice &choice : launch.current()) {
+  for (const Launch *launch : launches) {
+    for (const KernelChoice &choice : launch->search->current()) {
       plan.kernels.push_back(choice.kernel);
       choices.push_back(&choice);
     }
   }
   SmallVector<size_t> next(choices.size(), 0);
   for (auto [op, kernel] : llvm::zip_equal(kernelOps(graph), fusion.kernelOf)) {
-    plan.ops.push_back(choices[kernel]->ops[next[kernel]++]);
-    plan.ops.back().label = opLabel(op);
+    plan.ops.push_back({choices[kernel]->ops[next[kernel]++], opLabel(op), kernel});
   }
   return plan;
 }
 
-/// Whether every launch of the plan fits; moves those that do not to their next candidate.
-bool Planner::accept(const Plan &plan, std::vector<KernelSearch> &launches) {
-  if (!options.sharedBytes)
-    return true;
-  std::string why;
-  SmallVector<int64_t> sizes = options.sharedBytes(graph, plan, why);
-  bool fits = true;
-  for (auto [launch, size] : llvm::zip_equal(launches, sizes)) {
-    if (size >= 0 && size <= machine.sharedLimit(launch.current().front().kernel.ctasPerSm))
-      continue;
-    fits = false;
-    if (size < 0)
-      refusal.add(Refusal::Built, why);
-    launch.reject(size, refusal);
-  }
-  return fits;
+/// What is known of a launch so far.
+Planner::Launch &Planner::launchOf(ArrayRef<KernelShape> shapes, size_t first, bool alone) {
+  LaunchOps ops;
+  for (const KernelShape &shape : shapes)
+    ops.emplace_back(shape.getOps());
+  Launch &launch = known[{std::move(ops), alone, indexThatMatters(first)}];
+  if (options.randomSeed)
+    launch = {};
+  return launch;
 }
 
+/// Lists a launch's choices that may be worth it.
+void Planner::enumerate(Launch &launch, ArrayRef<KernelShape> shapes, size_t first, bool alone) {
+  SmallVector<KeptChoices *> ofKernels;
+  for (auto [i, shape] : llvm::enumerate(shapes))
+    ofKernels.push_back(
+        &kept[{{SmallVector<Operation *>(shape.getOps())}, alone, indexThatMatters(first + i)}]);
+  launch.search = std::make_unique<KernelSearch>(shapes, first, alone, machine, options, ofKernels);
+  // What is not all of a plan is one of two launches at least.
+  double limit = alone ? worthUs(bestUs, shapes.size(), 1) : worthUs(bestUs, 2, 2);
+  launch.legal = launch.search->enumerate(options.randomSeed ? &random : nullptr, limit, launch.why);
+  if (options.effort)
+    options.effort->weighed += launch.search->getWeighed();
+}
+
+/// Builds a plan's launches. Those that fit are settled, others move to their next choice.
+void Planner::build(const Plan &plan, ArrayRef<Launch *> launches) {
+  std::string why;
+  SmallVector<int64_t> sizes(launches.size(), 0);
+  if (options.sharedBytes)
+    sizes = options.sharedBytes(graph, plan, why);
+  if (options.effort)
+    ++options.effort->built;
+  for (auto [launch, size] : llvm::zip_equal(launches, sizes)) {
+    KernelSearch &search = *launch->search;
+    if (size >= 0 && size <= machine.sharedLimit(search.current().front().kernel.ctasPerSm)) {
+      search.settle();
+      continue;
+    }
+    if (size < 0)
+      refusal.add(Refusal::Built, why);
+    search.reject(size, refusal);
+  }
+}
+
+/// The best plan of these kernels, joined so, if it is better than all before.
 std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> shapes,
                                     ArrayRef<bool> joined) {
-  std::vector<KernelSearch> launches;
+  SmallVector<LaunchRange> ranges;
   for (size_t first = 0, end; first < shapes.size(); first = end) {
     for (end = first + 1; end < shapes.size() && joined[end];)
       ++end;
-    bool alone = end - first == shapes.size();
-    launches.emplace_back(shapes.slice(first, end - first), first, alone, machine, options);
-    Refusal why; // of this launch: what others were refused before they had a legal choice is no reason
-    if (!launches.back().enumerate(options.randomSeed ? &random : nullptr, why)) {
-      refusal.add(why.stage, why.text, why.size);
-      return std::nullopt;
-    }
+    ranges.push_back({first, end});
   }
-  while (llvm::none_of(launches, [](const KernelSearch &launch) { return launch.done(); })) {
-    Plan plan = assemble(fusion, launches);
-    if (!accept(plan, launches))
+  bool alone = ranges.size() == 1;
+  SmallVector<Launch *> launches;
+  for (LaunchRange range : ranges)
+    launches.push_back(&launchOf(shapes.slice(range.first, range.size()), range.first, alone));
+  // The least that the plan may be weighed by, as far as one knows.
+  auto least = [&] {
+    double us = 0;
+    for (auto [launch, range] : llvm::zip_equal(launches, ranges))
+      us += !launch->search          ? leastUs(range.size(), machine)
+            : launch->search->done() ? std::numeric_limits<double>::infinity()
+                                     : launch->search->us();
+    return weighedUs(us, shapes.size(), ranges.size());
+  };
+  for (auto [launch, range] : llvm::zip_equal(launches, ranges)) {
+    if (!(least() < bestUs))
+      return std::nullopt;
+    if (!launch->search)
+      enumerate(*launch, shapes.slice(range.first, range.size()), range.first, alone);
+    if (launch->legal)
       continue;
-    predicted = weighedUs(plan, predictPlan(graph, plan, machine, options.length).value_or(0));
-    return plan;
+    refusal.add(launch->why.stage, launch->why.text, launch->why.size);
+    return std::nullopt;
+  }
+  while (least() < bestUs) {
+    Plan plan = assemble(fusion, launches);
+    if (llvm::all_of(launches, [](const Launch *launch) { return launch->search->isSettled(); })) {
+      bestUs = least();
+      return plan;
+    }
+    build(plan, launches);
   }
   return std::nullopt;
 }
@@ -194,31 +255,22 @@ FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
            << options.given->kernels.size() - 1 << "; its operations are in " << shapes->size()
            << (shapes->size() == 1 ? " kernel" : " kernels");
   }
-  Plan best; // without kernels: the caller tries another fusion
-  double bestUs = 0;
-  for (ArrayRef<bool> joined : joins(*shapes)) {
-    std::optional<Plan> found = search(*fusion, *shapes, joined);
-    if (!found || (!best.kernels.empty() && predicted >= bestUs))
-      continue;
-    best = std::move(*found);
-    bestUs = predicted;
-  }
-  predicted = bestUs;
+  Plan best; // without kernels: none is better than those before
+  for (ArrayRef<bool> joined : joins(*shapes))
+    if (std::optional<Plan> found = search(*fusion, *shapes, joined))
+      best = std::move(*found);
   return best;
 }
 
 /// The best plan of several lists of cuts; without kernels where none is legal.
 FailureOr<Plan> Planner::bestOf(ArrayRef<SmallVector<size_t>> tries) {
   Plan best;
-  double bestUs = 0;
   for (ArrayRef<size_t> cuts : tries) {
     FailureOr<Plan> found = plan(cuts);
     if (failed(found))
       return failure();
-    if (found->kernels.empty() || (!best.kernels.empty() && predicted >= bestUs))
-      continue;
-    best = *found;
-    bestUs = predicted;
+    if (!found->kernels.empty())
+      best = std::move(*found);
   }
   return best;
 }

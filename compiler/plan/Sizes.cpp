@@ -121,7 +121,7 @@ static std::string checkUnit(int64_t bytes, Operation *op, Exchange exchange) {
 
 /// The columns of a linear's weights, and with them its slots, are split over the cluster. `scatters`: each
 /// CTA gets the sums of its rows.
-static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSize &size, const OpPlan &plan,
+static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSize &size, const OpChoice &plan,
                                 bool scatters) {
   int64_t blocks = llvm::divideCeil(size.columns, 16), slots = op.slots;
   if (!op.gathered && !scatters)
@@ -141,7 +141,7 @@ static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSiz
   return checkUnit(size.payload / (scatters ? part : 1), op.op, plan.reduce);
 }
 
-std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
+std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const {
   int64_t part = kernel.part;
   if (op.kind == OpSizes::Attention && plan.reduce == Exchange::Scatter)
     return opLabel(op.op) + " cannot reduce by scatter: that merges sums, and an attention's are softmaxes";
@@ -176,7 +176,7 @@ std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op,
 //===-- Memory --------------------------------------------------------------===//
 
 /// Bytes of an operation's ring tiles; 0 where it streams nothing.
-int64_t KernelSizes::tileBytes(const KernelChoice &choice, const OpSizes &op, const OpPlan &plan) const {
+int64_t KernelSizes::tileBytes(const KernelChoice &choice, const OpSizes &op, const OpChoice &plan) const {
   if (op.kind == OpSizes::Attention)
     return kSegmentTokens * llvm::alignTo(op.cacheBytes * std::max(op.dim, op.vDim), 128);
   if (op.kind != OpSizes::Linear)
@@ -202,9 +202,9 @@ int64_t KernelSizes::leastTileBytes(const KernelChoice &choice) const {
   return bytes;
 }
 
-std::vector<SmallVector<int64_t>> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op,
-                                                       Split split) const {
-  std::vector<SmallVector<int64_t>> all;
+SmallVector<KernelSizes::Stacked, 3> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op,
+                                                          Split split) const {
+  SmallVector<Stacked, 3> all;
   bool stacked = isStacked(*shape, plan, cast<LinearOp>(op.op), split);
   for (int64_t width : op.widths) {
     if (all.empty() || !stacked)
@@ -214,24 +214,59 @@ std::vector<SmallVector<int64_t>> KernelSizes::streams(const KernelPlan &plan, c
   return all;
 }
 
-/// A box of 64 columns and as many rows, up to 64, as divide the rows of each weight and of each CTA; else
-/// one row of a tile (compiler/lower/KernelLayout.h).
-int64_t KernelSizes::copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan,
-                               ArrayRef<int64_t> stacked) const {
-  bool split = kernel.part > 1 && plan.split != Split::Columns;
+static bool splitsRows(const KernelPlan &kernel, const OpChoice &plan) {
+  return kernel.part > 1 && plan.split != Split::Columns;
+}
+
+/// Rows of a box: as many, up to 64, as divide the rows of each weight and of each CTA; 0 where that is not
+/// even 8 (compiler/lower/KernelLayout.h).
+int64_t KernelSizes::boxRows(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan,
+                             ArrayRef<int64_t> stacked) const {
+  bool split = splitsRows(kernel, plan);
   int64_t rows = llvm::sum_of(stacked) / (split ? kernel.part : 1);
   bool packedRows = kernel.weights == Layout::Packed && !op.finishes;
   for (int64_t box : {64, 32, 16, 8}) {
     bool fits = (!split || rows % box == 0) && box < 2 * rows && (!packedRows || stacked.back() % box == 0);
     for (int64_t before : stacked.drop_back()) // the next weight's rows follow
       fits &= before % box == 0;
-    if (!fits)
-      continue;
-    // The first weight's panels come whole (KernelLowering::leadingRows).
-    int64_t lead = packedRows && !split && stacked.front() % 64 == 0 ? stacked.front() : 0;
-    return rows * 128 / (lead / 64 + llvm::divideCeil(rows - lead, box));
+    if (fits)
+      return box;
   }
-  return 2 * std::min(kernel.tileColumns, linear(kernel, op, plan.split).columns);
+  return 0;
+}
+
+/// A box of 64 columns, else one row of a tile.
+int64_t KernelSizes::copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan,
+                               ArrayRef<int64_t> stacked) const {
+  int64_t box = boxRows(kernel, op, plan, stacked);
+  if (!box)
+    return 2 * std::min(kernel.tileColumns, linear(kernel, op, plan.split).columns);
+  bool split = splitsRows(kernel, plan);
+  int64_t rows = llvm::sum_of(stacked) / (split ? kernel.part : 1);
+  // The first weight's panels come whole (KernelLowering::leadingRows).
+  bool leads = kernel.weights == Layout::Packed && !op.finishes && !split && stacked.front() % 64 == 0;
+  int64_t lead = leads ? stacked.front() : 0;
+  return rows * 128 / (lead / 64 + llvm::divideCeil(rows - lead, box));
+}
+
+/// Copies of packed weights lie in one block each (KernelLayout::placeRing says the same of a kernel).
+bool KernelSizes::canStream(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const {
+  if (op.kind != OpSizes::Linear || kernel.weights != Layout::Packed || !op.packable)
+    return true;
+  int64_t columns = linear(kernel, op, plan.split).columns, items = itemsOf(*shape, kernel);
+  if (plan.split == Split::Columns)
+    columns /= kernel.part;
+  if (columns != op.columns && columns % 64)
+    return false;
+  size_t weight = 0;
+  for (ArrayRef<int64_t> stacked : streams(kernel, op, plan.split)) {
+    if (!boxRows(kernel, op, plan, stacked))
+      return false;
+    for (int64_t rows : stacked) // the last item's may lack some, but not of several weights
+      if (op.widths[weight++] < items * rows && stacked.size() > 1)
+        return false;
+  }
+  return true;
 }
 
 int64_t KernelSizes::exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm,
@@ -253,7 +288,7 @@ double KernelSizes::tokenBytes(const KernelChoice &choice, const OpSizes &op, Sp
 }
 
 /// Of a linear of several tokens: their rows, 16 bytes longer, the product, what is reduced, and results.
-int64_t KernelSizes::sharedOfTokens(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
+int64_t KernelSizes::sharedOfTokens(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const {
   LinearSize size = linear(kernel, op, plan.split);
   bool columns = plan.split == Split::Columns;
   int64_t part = kernel.part, bytes = 0;
@@ -270,7 +305,7 @@ int64_t KernelSizes::sharedOfTokens(const KernelPlan &kernel, const OpSizes &op,
   return bytes + (size.f32 ? (op.gathered ? results : results / part) : 0);
 }
 
-int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const {
+int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const {
   int64_t bytes = 0, part = kernel.part;
   if (shape->isOfTokens() && op.kind == OpSizes::Linear)
     return sharedOfTokens(kernel, op, plan);

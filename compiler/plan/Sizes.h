@@ -10,10 +10,11 @@
 
 namespace cfc {
 
-/// The choices for one kernel and, in their order, for its operations.
+/// The choices for one kernel and, in their order, for its operations. The planner weighs many that share the
+/// latter.
 struct KernelChoice {
   KernelPlan kernel;
-  llvm::SmallVector<OpPlan, 8> ops;
+  llvm::ArrayRef<OpChoice> ops;
 };
 
 /// Consumer warps that take a ring tile together, 16 rows each, and its rows. Several sets take tiles in
@@ -92,27 +93,31 @@ public:
   bool hasFinish(const OpSizes &op) const { return op.finishes; }
 
   /// Why an operation cannot be spread over the cluster as chosen, or "" if it can.
-  std::string checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
+  std::string checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const;
 
   /// Bytes of the smallest tile of all streams; the largest number where nothing is streamed.
   int64_t leastTileBytes(const KernelChoice &choice) const;
   /// Bytes of a ring tile; 0 where nothing is streamed.
   int64_t slotBytes(const KernelChoice &choice) const;
   /// The streams of a linear's weights in an item: the rows of each that are stacked in one.
-  std::vector<llvm::SmallVector<int64_t>> streams(const KernelPlan &plan, const OpSizes &op,
-                                                  Split split) const;
+  using Stacked = llvm::SmallVector<int64_t, 3>;
+  llvm::SmallVector<Stacked, 3> streams(const KernelPlan &plan, const OpSizes &op, Split split) const;
+  /// Whether an operation's packed weights, if it has some, can be streamed as chosen.
+  bool canStream(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const;
   /// Bytes of one copy of a linear's weights, of a stream of `stacked` rows.
-  int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan,
+  int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan,
                     llvm::ArrayRef<int64_t> stacked) const;
   /// Estimate of a CTA's shared memory in bytes: tiles, buffers of exchanges and the ring.
   int64_t estimateShared(const KernelChoice &choice) const;
   /// An operation's part of it: tiles and buffers.
-  int64_t sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
+  int64_t sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const;
 
 private:
-  int64_t tileBytes(const KernelChoice &choice, const OpSizes &op, const OpPlan &plan) const;
+  int64_t boxRows(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan,
+                  llvm::ArrayRef<int64_t> stacked) const;
+  int64_t tileBytes(const KernelChoice &choice, const OpSizes &op, const OpChoice &plan) const;
   int64_t exchangeBytes(const KernelPlan &kernel, int64_t payload, Exchange algorithm, bool reduces) const;
-  int64_t sharedOfTokens(const KernelPlan &kernel, const OpSizes &op, const OpPlan &plan) const;
+  int64_t sharedOfTokens(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const;
 
   const KernelShape *shape;
   llvm::SmallVector<OpSizes> ops;
