@@ -36,3 +36,16 @@ kernel.func @matmul(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64xf16
   kernel.write %g, %y : !kernel.tile<64xf16>, memref<64xf16>
   kernel.return
 }
+
+// As many axes as joined kernels may need: a worker's coordinate is still that of its axis in the cluster.
+// CHECK-LABEL: simt.kernel @many_axes
+// CHECK-DAG: %[[SIXTEEN:.*]] = arith.constant 16 : i32
+// CHECK-DAG: %[[WORKERS:.*]] = arith.constant 4 : i32
+// CHECK: %[[RANK:.*]] = simt.cta_rank
+// CHECK: %[[PART:.*]] = arith.remui %[[RANK]], %[[WORKERS]] : i32
+// CHECK: arith.muli %[[PART]], %[[SIXTEEN]] : i32
+kernel.func @many_axes(%x: memref<64xf16>, %y: memref<64xf16>) axes(part = 4 @cta, a = 2 @grid, b = 2 @grid, c = 2 @grid, d = 2 @grid, e = 2 @grid, f = 2 @grid) {
+  %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16, part: split(0)>
+  kernel.write %t, %y : !kernel.tile<64xf16, part: split(0)>, memref<64xf16>
+  kernel.return
+}

@@ -422,7 +422,8 @@ std::pair<Value, Value> KernelLowering::requestAndHead(Value kernelItem, CacheTy
 /// Ranks count with the last declared cta axis fastest.
 int64_t KernelLowering::rankStride(StringRef axis) {
   int64_t stride = 1;
-  for (AxisAttr a : llvm::reverse(SmallVector<AxisAttr>(func.getAxes().getAsRange<AxisAttr>()))) {
+  SmallVector<AxisAttr> axes(func.getAxes().getAsRange<AxisAttr>());
+  for (AxisAttr a : llvm::reverse(axes)) {
     if (a.getName().getValue() == axis)
       return stride;
     if (a.getLevel() == Level::Cta)
