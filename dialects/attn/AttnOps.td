@@ -297,7 +297,7 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments
 }
 def Attn_AtOp : Attn_Op<"at", [Pure, HasParent<"AttentionOp">]> {
   let summary = "an element of a graph's argument, in the bias of an attention";
-  let description = [{ `%slope = attn.at %slopes[%head]`. The index must lie in the tensor. }];
+  let description = [{ `%slope = attn.at %slopes[%head]`. The index must lie in the tensor: a constant's, and that of the query's head, is checked. }];
   let arguments = (ins Attn_Gain:$tensor, Index:$index);
   let results = (outs AnyFloat:$result);
 }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "dialects/attn/Attn.h"
 #include "dialects/attn/BiasProgram.h"
+#include "mlir/IR/Matchers.h"
 #include <cmath>
 
 using namespace mlir;
@@ -42,6 +43,28 @@ static LogicalResult verifyPositive(Operation *op, StringRef name, const APFloat
   return op->emitOpError("needs a finite ") << name << " above 0, not " << value.convertToDouble();
 }
 
+// Kernels compute in f32: a number that is there must be one of its normal numbers, or 0.
+static LogicalResult verifyF32(Operation *op, StringRef name, const std::optional<APFloat> &value) {
+  if (!value)
+    return success();
+  double number = value->convertToDouble();
+  auto rounded = static_cast<float>(number);
+  if (number == 0 || std::isnormal(rounded))
+    return success();
+  return op->emitOpError("needs a finite ") << name << " that f32 can hold, not " << number;
+}
+
+// What scores are multiplied with: quotients of two, and their multiples by log2(e), are f32 numbers too.
+static LogicalResult verifyFactor(Operation *op, StringRef name, const APFloat &value) {
+  constexpr double least = 1e-18, most = 1e18;
+  if (failed(verifyPositive(op, name, value)))
+    return failure();
+  double number = value.convertToDouble();
+  if (number >= least && number <= most)
+    return success();
+  return op->emitOpError("needs a ") << name << " from " << least << " to " << most << ", not " << number;
+}
+
 // One position, slot or length for each row of the activations.
 static LogicalResult verifyPerRow(Operation *op, Value value, StringRef what, int64_t count, int64_t rows) {
   if (count == rows)
@@ -72,15 +95,16 @@ LogicalResult RmsNormOp::verify() {
     return emitOpError() << nameOr(getGain(), "the gain") << " has " << getWidth() << " elements; a row of "
                          << nameOr(getX(), "the input") << " has " << columns(getX())
                          << ", which is no multiple of it";
-  if (getOffset() && !getOffset()->isFinite())
-    return emitOpError("needs a finite offset, not ") << getOffset()->convertToDouble();
-  if (failed(verifyPositive(*this, "eps", getEps())) || failed(verifyArgument(*this, getGain())))
+  if (failed(verifyF32(*this, "offset", getOffset())))
+    return failure();
+  if (failed(verifyPositive(*this, "eps", getEps())) || failed(verifyF32(*this, "eps", getEps())) ||
+      failed(verifyArgument(*this, getGain())))
     return failure();
   return verifyResultShapes(*this);
 }
 
 LogicalResult LayerNormOp::verify() {
-  if (failed(verifyPositive(*this, "eps", getEps())))
+  if (failed(verifyPositive(*this, "eps", getEps())) || failed(verifyF32(*this, "eps", getEps())))
     return failure();
   for (auto [value, what] : {std::pair(getGain(), "the gain"), std::pair(getBias(), "the bias")})
     if (value && (failed(verifyRowOf(*this, value, getX(), what)) || failed(verifyArgument(*this, value))))
@@ -293,7 +317,7 @@ static LogicalResult verifyQueries(AttentionOp op) {
 static LogicalResult verifyVariants(AttentionOp op) {
   if (auto window = op.getWindow(); window && int64_t(*window) < 1)
     return op.emitOpError("needs a window of at least 1 token, not ") << int64_t(*window);
-  if (auto softcap = op.getSoftcap(); softcap && failed(verifyPositive(op, "softcap", *softcap)))
+  if (auto softcap = op.getSoftcap(); softcap && failed(verifyFactor(op, "softcap", *softcap)))
     return failure();
   Value sinks = op.getSinks();
   if (!sinks)
@@ -307,9 +331,26 @@ static LogicalResult verifyVariants(AttentionOp op) {
   return success();
 }
 
+// An element that a bias reads, as far as one sees: by a constant, or by the query's head.
+static LogicalResult verifyAt(AttentionOp attention, AtOp at) {
+  int64_t size = at.getTensor().getType().getDimSize(0);
+  APInt constant;
+  if (matchPattern(at.getIndex(), m_ConstantInt(&constant)) &&
+      (constant.isNegative() || constant.getSExtValue() >= size))
+    return at.emitOpError() << "reads element " << constant.getSExtValue() << " of "
+                            << nameOr(at.getTensor(), "a tensor") << ", which has " << size;
+  if (at.getIndex() == attention.getBias().getArgument(0) && size < attention.getQueryHeads())
+    return at.emitOpError() << "reads an element for each of " << attention.getQueryHeads()
+                            << " query heads of " << nameOr(at.getTensor(), "a tensor") << ", which has "
+                            << size;
+  return success();
+}
+
 // Operations of a bias are on scalars, and such that BiasProgram and the lowering know them.
-static LogicalResult verifyBiasOp(Operation *op) {
-  if (isa<AtOp, YieldOp>(op))
+static LogicalResult verifyBiasOp(AttentionOp attention, Operation *op) {
+  if (auto at = dyn_cast<AtOp>(op))
+    return verifyAt(attention, at);
+  if (isa<YieldOp>(op))
     return success();
   if (BiasProgram::has(op))
     return success();
@@ -327,7 +368,7 @@ LogicalResult AttentionOp::verifyRegions() {
       llvm::any_of(block.getArgumentTypes(), [](Type type) { return !type.isIndex(); }))
     return emitOpError("has a bias whose arguments are not 3 of index: head, query and key position");
   for (Operation &op : block)
-    if (failed(verifyBiasOp(&op)))
+    if (failed(verifyBiasOp(*this, &op)))
       return failure();
   if (block.empty() || !isa<YieldOp>(block.back()))
     return emitOpError("has a bias that does not end with attn.yield");
@@ -356,7 +397,7 @@ LogicalResult AttentionOp::verify() {
     return emitOpError() << nameOr(getQ(), "the query") << " has " << getQueryHeads()
                          << " heads; a multiple of the " << cache.getHeads() << " KV heads of "
                          << nameOr(getCache(), "the cache") << " is needed";
-  if (failed(verifyPositive(*this, "scale", getScale())) || failed(verifyQueries(*this)))
+  if (failed(verifyFactor(*this, "scale", getScale())) || failed(verifyQueries(*this)))
     return failure();
   if (failed(verifyPages(*this)) || failed(verifyVariants(*this)) ||
       failed(verifyScales(*this, cache, getKScale(), getVScale())))
@@ -374,7 +415,7 @@ LogicalResult AddOp::verify() {
   auto lhs = getLhs().getType(), rhs = getRhs().getType();
   if (lhs.getShape() != rhs.getShape())
     return emitOpError("adds values of one shape, not ") << lhs << " and " << rhs;
-  if (getScale() && !getScale()->isFinite())
-    return emitOpError("needs a finite scale");
+  if (failed(verifyF32(*this, "scale", getScale())))
+    return failure();
   return verifyResultShapes(*this);
 }

@@ -229,6 +229,12 @@ attn.graph @add_scale(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
   attn.return %z
 }
 // -----
+attn.graph @large_add_scale(%x: tensor<1x64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite scale that f32 can hold, not 1.000000e+300}}
+  %z = attn.add %x, %x {scale = 1.0e300}
+  attn.return %z
+}
+// -----
 attn.graph @v_dim(%cache: !attn.kv_cache<heads = 2, dim = 16, v_dim = 8, f16>, %k: tensor<1x32xf16>, %slot: tensor<1xi64>) {
   // expected-error @+1 {{%k has 32 columns; %cache holds 2 heads of 8, 16 in all}}
   %c = attn.kv_append %cache, %k, %k at %slot
@@ -281,6 +287,42 @@ attn.graph @softcap(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim 
   attn.return %o
 }
 // -----
+attn.graph @large_softcap(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a softcap from 1.000000e-18 to 1.000000e+18, not 1.000000e+300}}
+  %o = attn.attention %q, %cache, %len {scale = 0.25, softcap = 1.0e300}
+  attn.return %o
+}
+// -----
+attn.graph @large_scale(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a scale from 1.000000e-18 to 1.000000e+18, not 1.000000e+300}}
+  %o = attn.attention %q, %cache, %len {scale = 1.0e300}
+  attn.return %o
+}
+// -----
+attn.graph @small_scale(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a scale from 1.000000e-18 to 1.000000e+18, not 1.000000e-300}}
+  %o = attn.attention %q, %cache, %len {scale = 1.0e-300}
+  attn.return %o
+}
+// -----
+attn.graph @small_eps(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite eps that f32 can hold, not 1.000000e-300}}
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-300}
+  attn.return %n
+}
+// -----
+attn.graph @large_eps(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite eps that f32 can hold, not 1.000000e+300}}
+  %n = attn.layer_norm %x, %gain {eps = 1.0e300}
+  attn.return %n
+}
+// -----
+attn.graph @large_offset(%x: tensor<1x64xf16>, %gain: tensor<64xf16>) -> tensor<1x64xf16> {
+  // expected-error @+1 {{needs a finite offset that f32 can hold, not 1.000000e+300}}
+  %n = attn.rms_norm %x, %gain {eps = 1.0e-5, offset = 1.0e300}
+  attn.return %n
+}
+// -----
 attn.graph @sinks(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %len: !attn.lengths<1, capacity = 8>, %s: tensor<2xf32>) -> tensor<1x64xf16> {
   // expected-error @+1 {{%s has 2 elements; %q has 4 heads}}
   %o = attn.attention %q, %cache, %len sinks %s {scale = 0.25}
@@ -322,6 +364,40 @@ attn.graph @bias_op(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim 
     %d = arith.divsi %i, %j : index
     %f = arith.constant 1.0 : f32
     attn.yield %f
+  }
+  attn.return %o
+}
+// -----
+attn.graph @bias_at_constant(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %t: tensor<4xf32>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  %o = attn.attention %q, %cache, %len {scale = 0.25} bias(%h, %i, %j) {
+    %last = arith.constant 3 : index
+    %a = attn.at %t[%last]
+    %behind = arith.constant 4 : index
+    // expected-error @+1 {{reads element 4 of %t, which has 4}}
+    %s = attn.at %t[%behind]
+    attn.yield %s
+  }
+  attn.return %o
+}
+// -----
+attn.graph @bias_at_negative(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %t: tensor<4xf32>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  %o = attn.attention %q, %cache, %len {scale = 0.25} bias(%h, %i, %j) {
+    %before = arith.constant -1 : index
+    // expected-error @+1 {{reads element -1 of %t, which has 4}}
+    %s = attn.at %t[%before]
+    attn.yield %s
+  }
+  attn.return %o
+}
+// -----
+attn.graph @bias_at_head(%q: tensor<1x64xf16>, %cache: !attn.kv_cache<heads = 2, dim = 16, f16>, %t: tensor<3xf32>,
+    %len: !attn.lengths<1, capacity = 8>) -> tensor<1x64xf16> {
+  %o = attn.attention %q, %cache, %len {scale = 0.25} bias(%h, %i, %j) {
+    // expected-error @+1 {{reads an element for each of 4 query heads of %t, which has 3}}
+    %s = attn.at %t[%h]
+    attn.yield %s
   }
   attn.return %o
 }
