@@ -4,6 +4,7 @@
 #include "tools/lib/Files.h"
 #include "tools/lib/Suggest.h"
 #include "llvm/Support/ErrorHandling.h"
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -53,6 +54,18 @@ void cfc::addBuildOptions(CLI::App &command, BuildOptions &options) {
   command.add_flag("--profile", options.profile,
                    "Kernels leave the time after each operation in the workspace");
   command.add_flag("-v,--verbose", options.verbose, "Print phases and their times to standard error");
+}
+
+void cfc::addSeedOption(CLI::App &command, uint64_t &seed) {
+  auto read = [&seed](const std::string &text) {
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+    if (error != std::errc() || end != text.data() + text.size())
+      badInput("", "--seed={}: the seed is a number from 0 to 2^64 - 1", text);
+  };
+  command
+      .add_option_function<std::string>("--seed", read,
+                                        "Seed of random inputs and of the emulator's order of threads (0)")
+      ->option_text("N");
 }
 
 void cfc::addDeviceOption(CLI::App &command, std::string &device) {

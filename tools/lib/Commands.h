@@ -25,6 +25,8 @@ void addMachineCommand(CLI::App &app, Action &action);
 void addBuildOptions(CLI::App &command, BuildOptions &options);
 /// --device.
 void addDeviceOption(CLI::App &command, std::string &device);
+/// --seed.
+void addSeedOption(CLI::App &command, uint64_t &seed);
 /// --input, --weights.
 void addInputOptions(CLI::App &command, InputOptions &options);
 /// An option that may be repeated, one value each time.

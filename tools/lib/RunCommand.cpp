@@ -174,10 +174,7 @@ void cfc::addRunCommand(CLI::App &app, Action &action) {
       ->option_text("NAME=FILE.npy|FILE.safetensors[:KEY]");
   command->add_option("--len", arguments->length, "Tokens in the cache for random inputs (128)")
       ->option_text("N");
-  command
-      ->add_option("--seed", arguments->seed,
-                   "Seed of random inputs and of the emulator's order of threads (0)")
-      ->option_text("N");
+  addSeedOption(*command, arguments->seed);
   addVariantOption(*command, arguments->build);
   addBuildOptions(*command, arguments->build);
   command->footer(

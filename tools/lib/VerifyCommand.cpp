@@ -428,10 +428,7 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
       ->add_option("--kernels", arguments->verify.kernels,
                    "Check these kernels in place of those that cfc writes")
       ->option_text("FILE");
-  command
-      ->add_option("--seed", arguments->verify.seed,
-                   "Seed of random inputs and of the emulator's order of threads (0)")
-      ->option_text("N");
+  addSeedOption(*command, arguments->verify.seed);
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   addInputOptions(*command, arguments->verify.inputs);
   addVariantOption(*command, arguments->verify.build);
