@@ -249,20 +249,21 @@ FailureOr<OwningOpRef<ModuleOp>> cfc::buildKernels(attn::GraphOp graph, const Pl
   SmallVector<int64_t> kernels;
   for (Operation *op : kernelOps(graph))
     kernels.push_back(planOf(plan, op).kernel);
-  FailureOr<Fusion> fusion = fuse(graph, {}, kernels);
+  FailureOr<Fusion> fusion = fuse(graph, {}, kernels, &exitCode);
   if (failed(fusion))
     return failure();
+  exitCode = kExitCannotRun;
   FailureOr<std::vector<KernelShape>> shapes = shapeKernels(graph, *fusion);
   if (failed(shapes))
     return failure();
+  exitCode = kExitBadInput;
   if (shapes->size() != plan.kernels.size())
     return graph.emitError("the plan describes ")
            << plan.kernels.size() << " kernels; its operations are in " << shapes->size();
 
-  if (failed(checkChoices(graph, *shapes, plan))) {
-    exitCode = kExitBadInput;
+  if (failed(checkChoices(graph, *shapes, plan)))
     return failure();
-  }
+  exitCode = kExitCannotRun;
 
   OwningOpRef<ModuleOp> module = ModuleOp::create(graph.getLoc());
   OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());

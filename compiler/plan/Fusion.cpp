@@ -460,7 +460,12 @@ struct Dealer {
 };
 } // namespace
 
-FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64_t> pinned) {
+FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64_t> pinned, int *exitCode) {
+  auto fails = [&](int code) {
+    if (exitCode)
+      *exitCode = code;
+  };
+  fails(kExitBadInput); // of what is pinned
   Fusion fusion;
   Dealer dealer;
   int64_t floor = 0;
@@ -476,8 +481,10 @@ FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64
         return op->emitError("the plan puts ") << opLabel(op) << " into kernel " << kernel << ", but " << why;
     } else {
       while (!dealer.fits(kernel, op, why)) {
-        if (kernel >= (int64_t)dealer.kernels.size())
+        if (kernel >= (int64_t)dealer.kernels.size()) {
+          fails(kExitCannotRun);
           return op->emitError("no kernel can hold ") << opLabel(op) << ": " << why;
+        }
         ++kernel;
       }
     }

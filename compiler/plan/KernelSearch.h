@@ -130,9 +130,10 @@ private:
   void findItems(Member &member) const;
   bool checkNames(const Member &member, Refusal &refusal);
   bool checkValues(const Domain &domain, Refusal &refusal);
-  bool checkAtomic(const Member &member, Refusal &refusal);
+  bool checkTogether(const Member &member, Refusal &refusal);
   bool checkResidency(const KernelPlan &kernel, Refusal &refusal) const;
   bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
+  void refuseRing(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const;
   void choosePace(Choices &choices, Random *random) const;
   llvm::SmallVector<Split> splitsOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan *fixed,
                                     const Member &member) const;

@@ -199,6 +199,12 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
   for (auto [op, plan] : llvm::zip_equal(sizes.getOps(), member.givenOps)) {
     if (!plan)
       continue;
+    if (op.kind == OpSizes::Attention && plan->reduce == Exchange::Scatter) {
+      refusal.add(Refusal::Names,
+                  plan->label +
+                      " cannot reduce by scatter: that merges sums, and an attention's are softmaxes");
+      return false;
+    }
     Split split = plan->split != Split::Unset ? plan->split : Split::Rows;
     bool anyReduce =
         sizes.hasReduce(op, split) || (plan->split == Split::Unset && sizes.hasReduce(op, Split::Columns));
@@ -215,6 +221,12 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
     return false;
   }
   return true;
+}
+
+/// Each set of consumer warps has ring stages of its own.
+static bool dealsRing(const KernelPlan &kernel) {
+  int64_t sets = setsOf(kernel);
+  return kernel.ringStages % sets == 0 && kernel.ringStages >= 2 * sets;
 }
 
 /// Values that no kernel can have.
@@ -255,10 +267,19 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     if (int64_t n = member.chunks[0]; n && n != kWork && (!llvm::isPowerOf2_64(n) || n > kSegmentGroups))
       return refuse("chunks", n, "1, 2, 4, 8, 16 and work are possible");
   }
-  return llvm::all_of(members, [&](const Member &m) { return checkAtomic(m, refusal); });
+  return llvm::all_of(members, [&](const Member &m) { return checkTogether(m, refusal); });
 }
 
-bool KernelSearch::checkAtomic(const Member &member, Refusal &refusal) {
+/// Choices that are given, but not possible together.
+bool KernelSearch::checkTogether(const Member &member, Refusal &refusal) {
+  if (given.ringStages && given.warps && !dealsRing(given)) {
+    refuseRing(given, Refusal::Names, refusal);
+    return false;
+  }
+  if (sharesWork(member.given) && (given.part > 1 || (given.warps && given.warps != 4))) {
+    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has chunks = work: {1}", member.index, kWhyNoWork));
+    return false;
+  }
   for (const OpPlan *plan : member.givenOps)
     if (plan && plan->finish == Exchange::Atomic && options->deterministic) {
       refusal.add(Refusal::Values, plan->label +
@@ -290,16 +311,18 @@ bool KernelSearch::checkResidency(const KernelPlan &kernel, Refusal &refusal) co
   return false;
 }
 
-/// Each set of consumer warps has ring stages of its own.
-bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
+void KernelSearch::refuseRing(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const {
   int64_t sets = setsOf(kernel);
-  if (kernel.ringStages % sets == 0 && kernel.ringStages >= 2 * sets)
+  if (refusal.takes(stage))
+    refusal.add(stage,
+                llvm::formatv("kernel {0} has ring_stages = {1} with warps = {2}; multiples of {3} from {4} "
+                              "are possible",
+                              index(), kernel.ringStages, kernel.warps, sets, 2 * sets));
+}
+
+bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
+  if (dealsRing(kernel))
     return true;
-  if (refusal.takes(Refusal::Splits))
-    refusal.add(
-        Refusal::Splits,
-        llvm::formatv("kernel {0} has ring_stages = {1} with warps = {2}; multiples of {3} from {4} are "
-                      "possible",
-                      index(), kernel.ringStages, kernel.warps, sets, 2 * sets));
+  refuseRing(kernel, Refusal::Splits, refusal);
   return false;
 }

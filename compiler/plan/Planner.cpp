@@ -242,10 +242,10 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
 }
 
 FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
-  exitCode = kExitCannotRun;
-  FailureOr<Fusion> fusion = fuse(graph, cuts, pinned());
+  FailureOr<Fusion> fusion = fuse(graph, cuts, pinned(), &exitCode);
   if (failed(fusion))
     return failure();
+  exitCode = kExitCannotRun;
   FailureOr<std::vector<KernelShape>> shapes = shapeKernels(graph, *fusion);
   if (failed(shapes))
     return failure();

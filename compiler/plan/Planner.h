@@ -53,8 +53,8 @@ inline double weighedUs(const Plan &plan, double us) {
 }
 
 /// The plan with the smallest predicted time among the legal ones. On failure a diagnostic has been emitted
-/// and `exitCode` is 2 (the given plan is for another graph or names what the graph does not have) or 3
-/// (nothing legal; the diagnostic says what is required and the limit).
+/// and `exitCode` is 2 (the given plan is for another graph, names what the graph does not have, or
+/// contradicts itself) or 3 (nothing legal; the diagnostic says what is required and the limit).
 mlir::FailureOr<Plan> makePlan(attn::GraphOp graph, const Machine &machine, const PlanOptions &options,
                                int &exitCode);
 

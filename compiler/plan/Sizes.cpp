@@ -143,8 +143,6 @@ static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSiz
 
 std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const {
   int64_t part = kernel.part;
-  if (op.kind == OpSizes::Attention && plan.reduce == Exchange::Scatter)
-    return opLabel(op.op) + " cannot reduce by scatter: that merges sums, and an attention's are softmaxes";
   if (int64_t n = part * chunksOf(kernel); op.kind == OpSizes::Attention && n > kSegmentGroups)
     return llvm::formatv(
         "{0} shares the {1} groups of a head's tokens among part = {2} times chunks = {3} CTAs",

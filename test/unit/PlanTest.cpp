@@ -285,6 +285,28 @@ TEST_CASE("plans for another graph, or of what a graph does not have") {
              Contains("no choice 'gather' where its columns are split"));
 }
 
+TEST_CASE("plans that contradict themselves are bad input") {
+  Planned planned;
+  const std::string cut = "op linear(%q, %k, %v): kernel = 0\nop rope(%qr, %kr): kernel = 1\n"
+                          "op linear(%y): kernel = 2\n";
+  for (auto [lines, why] : {
+           std::pair("op linear(%y): kernel = 0\nop add(%z): kernel = 2", "numbered from 0 without gaps"),
+           std::pair("op rms_norm(%n): kernel = 1\nop linear(%q, %k, %v): kernel = 0",
+                     "its operands are made in kernel 1"),
+           std::pair("kernel 0: warps = 8, ring_stages = 3",
+                     "with warps = 8; multiples of 2 from 4 are possible"),
+           std::pair("kernel 1: part = 2, chunks = work", "that takes part = 1 and warps = 4"),
+           std::pair("kernel 1: warps = 8, chunks = work", "that takes part = 1 and warps = 4"),
+           std::pair("op attention(%o): reduce = scatter", "cannot reduce by scatter: that merges sums"),
+       }) {
+    bool takesCut = std::string(lines).find("work") != std::string::npos;
+    CHECK(!planned.given((takesCut ? cut : "") + lines));
+    INFO(lines << ": " << planned.message);
+    CHECK(planned.exitCode == kExitBadInput);
+    CHECK_THAT(planned.message, Contains(why));
+  }
+}
+
 TEST_CASE("plans beyond a limit say what is required and the limit") {
   Planned planned;
   auto refuse = [&](const std::string &lines) {
@@ -309,10 +331,6 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
              Contains("chunks = 32; 1, 2, 4, 8, 16 and work are possible"));
   CHECK_THAT(refuse(cut + "kernel 1: part = 4, chunks = 8"),
              Contains("shares the 16 groups of a head's tokens among part = 4 times chunks = 8 CTAs"));
-  CHECK_THAT(refuse("op linear(%y): kernel = 0\nop add(%z): kernel = 2"),
-             Contains("numbered from 0 without gaps"));
-  CHECK_THAT(refuse("op rms_norm(%n): kernel = 1\nop linear(%q, %k, %v): kernel = 0"),
-             Contains("its operands are made in kernel 1"));
   planned.machine.residentClusters[2].erase(16);
   CHECK_THAT(refuse("kernel 0: part = 16, ctas_per_sm = 2"), Contains("part = 16 CTAs at ctas_per_sm = 2"));
   planned.machine.sharedBytes = 40000;
