@@ -187,6 +187,19 @@ void Walk::add(Phase::Kind kind, double us, llvm::function_ref<std::string()> wh
 
 //===-- Streams ---------------------------------------------------------------===//
 
+/// x to the power of e. Plans that are weighed one after another have most of their limits in common.
+static double powerOf(double x, double e) {
+  struct Entry {
+    double x = 0, e = 0, y = 0;
+  };
+  constexpr size_t kEntries = 1024;
+  static thread_local std::array<Entry, kEntries> known;
+  Entry &entry = known[(llvm::bit_cast<uint64_t>(x) * 0x9e3779b97f4a7c15) >> 54];
+  if (entry.x != x || entry.e != e)
+    entry = {x, e, std::pow(x, e)};
+  return entry.y;
+}
+
 /// Time of `tiles` tiles for each of `active` sets. Adds up the limits that lead to it; `hidden` is what the
 /// memory has done before.
 double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t active, double &hidden) const {
@@ -216,7 +229,7 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
     return most;
   double sum = 0;
   for (double one : limits)
-    sum += std::pow(one, machine.blend);
+    sum += powerOf(one, machine.blend);
   return std::pow(sum, 1 / machine.blend);
 }
 

@@ -82,9 +82,8 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
 int64_t KernelSearch::estimateShared(ArrayRef<KernelChoice> choices) const {
   int64_t rest = 0, slot = 0;
   for (auto [member, choice] : llvm::zip_equal(members, choices)) {
-    int64_t own = member.sizes.slotBytes(choice);
-    rest = std::max(rest, member.sizes.estimateShared(choice) - ringBytes(choice.kernel, own));
-    slot = std::max(slot, own);
+    rest = std::max(rest, member.sizes.besideRing(choice));
+    slot = std::max(slot, member.sizes.slotBytes(choice));
   }
   return rest + ringBytes(choices.front().kernel, slot);
 }
@@ -164,6 +163,8 @@ std::vector<OwnChoice> KernelSearch::choicesOf(Member &member, KernelPlan kernel
 /// The quickest, and that which takes least memory; of equal ones the first. That which was the quickest last
 /// time is weighed first: most others then show soon that they are slower.
 std::vector<OwnChoice> KernelSearch::bestOf(Member &member, ArrayRef<OwnChoice> choices) {
+  if (choices.size() == 1)
+    return choices.vec();
   constexpr double kNone = std::numeric_limits<double>::infinity();
   auto us = [&](size_t i, double limit) { return weigh(&member.sizes, choices[i].choice, limit); };
   size_t hint = std::min(member.quickest, choices.size() - 1), quickest = hint;

@@ -331,9 +331,9 @@ int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const
   return bytes;
 }
 
-int64_t KernelSizes::estimateShared(const KernelChoice &choice) const {
+int64_t KernelSizes::besideRing(const KernelChoice &choice) const {
   int64_t bytes = 2048 + fullBytes;
   for (auto [op, plan] : llvm::zip_equal(ops, choice.ops))
     bytes += sharedOf(choice.kernel, op, plan);
-  return bytes + ringBytes(choice.kernel, slotBytes(choice));
+  return bytes;
 }

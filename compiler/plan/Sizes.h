@@ -108,7 +108,11 @@ public:
   int64_t copyBytes(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan,
                     llvm::ArrayRef<int64_t> stacked) const;
   /// Estimate of a CTA's shared memory in bytes: tiles, buffers of exchanges and the ring.
-  int64_t estimateShared(const KernelChoice &choice) const;
+  int64_t estimateShared(const KernelChoice &choice) const {
+    return besideRing(choice) + ringBytes(choice.kernel, slotBytes(choice));
+  }
+  /// All of it but the ring.
+  int64_t besideRing(const KernelChoice &choice) const;
   /// An operation's part of it: tiles and buffers.
   int64_t sharedOf(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const;
 
