@@ -110,9 +110,9 @@ struct Stream {
 /// Walks through a launch's phases.
 class Walk {
 public:
-  Walk(const KernelPlan &plan, const Machine &machine, CacheLength length, bool describe, bool alone,
+  Walk(const KernelPlan &plan, const Machine &machine, CacheLength length, bool describe, Place place,
        double joined, double limit)
-      : plan(plan), machine(machine), length(length), describe(describe), alone(alone), joined(joined),
+      : plan(plan), machine(machine), length(length), describe(describe), place(place), joined(joined),
         limit(limit) {}
   void launch(bool cooperative);
   /// All CTAs wait for each other.
@@ -131,6 +131,7 @@ private:
   void sharedAttention(const OpSizes &op, int64_t tokens);
   void exchange(const OpSizes &op, const OpChoice &plan);
   void finish();
+  void shareWithNext(int64_t clusters);
   void stream(Stream &s, llvm::function_ref<std::string()> what);
   double atMost(StreamLimits &all, const Stream &s, double tiles, int64_t active, double &hidden) const;
   void add(Phase::Kind kind, double us, llvm::function_ref<std::string()> what);
@@ -144,7 +145,7 @@ private:
   const Machine &machine;
   CacheLength length;
   bool describe;
-  bool alone;        ///< a layer is this launch
+  Place place;
   double joined = 0; ///< occupancy of this launch where it has several kernels
   double limit;      ///< where to stop
   LaunchCost cost;
@@ -236,15 +237,18 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
 void Walk::stream(Stream &s, llvm::function_ref<std::string()> what) {
   llvm::sort(s.sets);
   StreamLimits limits;
-  double hidden = std::min({idle, ringUs + aheadUs, s.gridBytes / s.bandwidth * 1e6}), left = hidden, us = 0;
+  // Tiles of this stream may leave a part of their slots empty.
+  double filled = std::min(1.0, s.bytes / llvm::sum_of(s.sets, 0.0) / static_cast<double>(slotBytes));
+  double hidden = std::min({idle, ringUs * filled + aheadUs, s.gridBytes / s.bandwidth * 1e6});
+  double left = hidden, us = 0;
   // Sets with fewer tiles stop early; the others then have a part of the ring alone.
   for (size_t i = 0; i < s.sets.size(); ++i)
     if (int64_t tiles = s.sets[i] - (i ? s.sets[i - 1] : 0); tiles > 0)
       us += atMost(limits, s, tiles, s.sets.size() - i, left);
   limits.consumers += s.extraNs * 1e-3;
-  us += s.extraNs * 1e-3;
+  us += (s.extraNs + s.tileNs) * 1e-3; // the last tile's products behind its arrival
   double taken = std::max(joined, double(clusters) / machine.resident(plan.part, plan.ctasPerSm));
-  if (startsEarly(plan) && alone && 2 * taken > 1)
+  if (startsEarly(plan) && place.alone && 2 * taken > 1)
     us *= 1 + machine.pdlCrowded;
   cost.bytes += s.gridBytes * repeats;
   add(Phase::Stream, us, what);
@@ -349,7 +353,8 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
     return llvm::formatv("{0}: {1} cached tokens of each of {2} heads, {3} query heads each, shared out",
                          label(op), tokens, heads, op.group);
   });
-  add(Phase::Sum, machine.finishUs + kSegmentGroups * op.stateBytes() / machine.mergeBandwidth * 1e6,
+  // Shares of a head end at different times.
+  add(Phase::Sum, 2 * machine.finishUs + kSegmentGroups * op.stateBytes() / machine.mergeBandwidth * 1e6,
       [&] { return label(op) + ": the shares of a head merged"; });
   add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2 + setsUs(),
       [&] { return label(op) + ": the appended token"; });
@@ -410,8 +415,9 @@ void Walk::launch(bool cooperative) {
   double us = early ? machine.launchPdlUs : plan.pdl == 3 ? machine.launchEndUs : machine.launchUs;
   add(Phase::Launch, us + cooperative * machine.cooperativeUs,
       [&] { return early ? "launch, overlapped" : "launch"; });
-  // A kernel that starts early fills its rings while the one before streams: the memory gains nothing.
-  idle = early ? 0 : std::max(0.0, idle - 0.7 * us);
+  // A kernel that starts early fills its rings while the one before streams: the memory gains nothing but
+  // what that one has left idle at its end.
+  idle = early ? machine.endUs * !place.alone : std::max(0.0, idle - 0.7 * us);
 }
 
 /// A kernel that started early has filled its rings before: only what goes to the L2 comes in now.
@@ -481,6 +487,21 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   repeats = 1;
 }
 
+/// CTAs of the launch behind that find room early fill their rings and slow this one down, which is of no use
+/// where it then waits for those that found none.
+void Walk::shareWithNext(int64_t clusters) {
+  constexpr double kOfShared = 0.7; // of an SM's shared memory is ring
+  double rings =
+      kOfShared * static_cast<double>(machine.usableSms() * machine.sharedLimit(1)) / machine.bandwidth * 1e6;
+  double room =
+      std::max(0.0, 1 - double(clusters * plan.part) / double(machine.usableSms() * plan.ctasPerSm));
+  now += machine.earlyUs * 4 * room * (1 - room) * std::min(place.behindUs / rings, 1.0);
+}
+
+/// Part of a stream's time that is saved where it comes from the L2, which gives SMs little more a second
+/// than the memory does.
+static constexpr double kGainOfL2 = 0.6;
+
 void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   sizes = &ofKernel, choice = &chosen, plan = chosen.kernel;
   ItemRounds &deal = cost.kernels.emplace_back();
@@ -492,7 +513,7 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   int64_t clusters = deal.clusters, items = deal.items;
   slotBytes = sizes->slotBytes(chosen);
   if (cost.kernels.size() == 1 && plan.prefetch > 0)
-    aheadUs = double(clusters) * plan.part * plan.prefetch * slotBytes / machine.bandwidth * 1e6;
+    aheadUs = kGainOfL2 * double(clusters) * plan.part * plan.prefetch * slotBytes / machine.bandwidth * 1e6;
   bool norms = false;
   auto startGroup = [&] {
     for (const OpSizes &op : sizes->getOps())
@@ -508,11 +529,31 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
   for (int64_t group = 0; group < tokenGroupsOf(plan); ++group) {
     if (group)
       startGroup();
-    round(clusters, items / clusters);
+    round(clusters, 1);
+    if (int64_t again = items / clusters - 1; again > 0) // streams now begin in the exchanges before
+      round(clusters, again);
+    double whole = now;
     if (int64_t rest = items % clusters)
       round(rest, 1);
+    // Clusters that have no item left make room for the launch behind, which fills its rings meanwhile.
+    double done = 1 - double(items % clusters) / clusters;
+    if (group + 1 == tokenGroupsOf(plan))
+      now -= std::min({machine.tailUs, place.behindUs / 2, (now - whole) * done * done});
   }
+  shareWithNext(clusters);
   finish();
+}
+
+double cfc::streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLength length) {
+  double bytes = 0;
+  for (const OpSizes &op : sizes.getOps()) {
+    if (op.kind == OpSizes::Linear)
+      bytes += 2.0 * static_cast<double>(op.columns * llvm::sum_of(op.widths));
+    if (op.kind == OpSizes::Attention)
+      bytes += static_cast<double>(op.cacheBytes * (op.dim + op.vDim) * std::min(length.tokens, op.capacity) *
+                                   sizes.getShape().getHeadItems());
+  }
+  return bytes / machine.bandwidth * 1e6;
 }
 
 double cfc::leastUs(size_t kernels, const Machine &machine) {
@@ -535,9 +576,10 @@ static double occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
 }
 
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
-                        const Machine &machine, CacheLength length, bool describe, bool alone, double limit) {
+                        const Machine &machine, CacheLength length, bool describe, Place place,
+                        double limit) {
   double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
-  Walk walk(choices.front().kernel, machine, length, describe, alone, joined, limit);
+  Walk walk(choices.front().kernel, machine, length, describe, place, joined, limit);
   walk.launch(/*cooperative=*/sizes.size() > 1);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
     if (walk.isBeyondLimit())

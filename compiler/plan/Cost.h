@@ -44,12 +44,22 @@ struct LaunchCost {
   std::vector<Phase> phases;
 };
 
+/// Where a launch stands in its layer.
+struct Place {
+  bool alone = true;   ///< it is all of it
+  double behindUs = 0; ///< in which the memory streams all that the launch behind it wants
+  auto operator<=>(const Place &) const = default;
+};
+
+/// Microseconds in which the memory streams all that a kernel wants.
+double streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLength length);
+
 /// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for caches of
-/// this length. Phases are listed only if `describe`: plans are weighed by the thousand. `alone`: a
-/// layer is this launch, so that the one before is alike. A launch that takes `limit` microseconds or more
-/// need not be walked through to its end: `us` is then some time from there on.
+/// this length. Phases are listed only if `describe`: plans are weighed by the thousand. The launch before
+/// one that is alone is alike. A launch that takes `limit` microseconds or more need not be walked through to
+/// its end: `us` is then some time from there on.
 LaunchCost predict(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices,
-                   const Machine &machine, CacheLength length, bool describe = false, bool alone = true,
+                   const Machine &machine, CacheLength length, bool describe = false, Place place = {},
                    double limit = std::numeric_limits<double>::infinity());
 
 /// What any launch of so many kernels takes.

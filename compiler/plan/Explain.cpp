@@ -39,7 +39,11 @@ struct PlannedKernels {
   LaunchCost predict(ArrayRef<LaunchRange> launches, size_t i, const Machine &machine, CacheLength length,
                      bool describe) const {
     LaunchRange launch = launches[i];
-    return cfc::predict(sizesOf(launch), choicesOf(launch), machine, length, describe, launches.size() == 1);
+    Place place{launches.size() == 1};
+    if (i + 1 < launches.size())
+      for (const KernelSizes *behind : sizesOf(launches[i + 1]))
+        place.behindUs += streamedUs(*behind, machine, length);
+    return cfc::predict(sizesOf(launch), choicesOf(launch), machine, length, describe, place);
   }
 
   static std::optional<PlannedKernels> of(attn::GraphOp graph, const Plan &plan) {

@@ -12,9 +12,9 @@ using namespace cfc::attn;
 /// Random plans are drawn from at most this many kernel choices, each with choices for its operations.
 static constexpr size_t kDraws = 64;
 
-KernelSearch::KernelSearch(ArrayRef<KernelShape> shapes, size_t first, bool alone, const Machine &machine,
+KernelSearch::KernelSearch(ArrayRef<KernelShape> shapes, size_t first, Place place, const Machine &machine,
                            const PlanOptions &options, ArrayRef<KeptChoices *> kept)
-    : shapes(shapes.begin(), shapes.end()), machine(&machine), options(&options), alone(alone) {
+    : shapes(shapes.begin(), shapes.end()), machine(&machine), options(&options), place(place) {
   for (auto [i, shape] : llvm::enumerate(this->shapes)) {
     Member &member = members.emplace_back(Member{KernelSizes(shape), first + i, {}, {}, {}, {}, {}, kept[i]});
     if (options.given && member.index < options.given->kernels.size())
@@ -59,9 +59,15 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
                   return member.sizes.leastTileBytes(choice) >= kWorthWaiting;
                 });
   int64_t inFlight = limits ? std::max<int64_t>(2, std::llround(machine->airBytes / air)) : each;
-  int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl > 0 ? 3 : 0;
+  if (slot <= kWorthWaiting &&
+      double(each) * air < 1.8 * machine->airBytes) // that many do no harm, and to wait for some would
+    inFlight = each;
+  constexpr int64_t kPrefetchBytes = 96 << 10; // of a CTA
+  int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl > 0 && slot
+                         ? std::clamp<int64_t>(kPrefetchBytes / slot / sets, 1, 3)
+                         : 0;
   // What the memory delivers while consumers exchange, and attend to little.
-  constexpr double kLaterBytes = 8e6;
+  constexpr double kLaterBytes = 10.5e6;
   int64_t later = kernel.weights == Layout::Packed && !startsEarly(kernel) && hasLaterWeights()
                       ? std::llround(kLaterBytes / air) * sets
                       : 0;
@@ -93,7 +99,7 @@ int64_t KernelSearch::estimateShared(ArrayRef<KernelChoice> choices) const {
 double KernelSearch::weigh(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
                            double limit) {
   ++weighed;
-  return predict(sizes, choices, *machine, options->length, /*describe=*/false, alone, limit).us;
+  return predict(sizes, choices, *machine, options->length, /*describe=*/false, place, limit).us;
 }
 
 void KernelSearch::addCandidate(ArrayRef<OwnChoice> choices, Random *random, Refusal &refusal) {

@@ -76,9 +76,9 @@ using LaunchOps = std::vector<llvm::SmallVector<mlir::Operation *>>;
 
 class KernelSearch {
 public:
-  /// `shapes` are the launch's kernels, the first of which is kernel `first` of the plan. `alone`: they are
-  /// all. `kept` has what is known of each of them.
-  KernelSearch(llvm::ArrayRef<KernelShape> shapes, size_t first, bool alone, const Machine &machine,
+  /// `shapes` are the launch's kernels, the first of which is kernel `first` of the plan. `place`: the
+  /// launch's in a plan. `kept` has what is known of each of them.
+  KernelSearch(llvm::ArrayRef<KernelShape> shapes, size_t first, Place place, const Machine &machine,
                const PlanOptions &options, llvm::ArrayRef<KeptChoices *> kept);
   KernelSearch(const KernelSearch &) = delete; // candidates point into it
 
@@ -171,7 +171,7 @@ private:
   llvm::SmallVector<const KernelSizes *> sizes; ///< of members
   const Machine *machine;
   const PlanOptions *options;
-  bool alone;
+  Place place;
   KernelPlan given; ///< what given plans say of the kernels together
   const Candidate &candidate() const { return candidates[order[at]]; }
   void rank(Refusal &refusal);

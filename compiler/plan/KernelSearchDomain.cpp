@@ -123,7 +123,11 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   // How many clusters fit at three CTAs an SM is assumed, not measured, and such plans took up to 17 % more
   // than predicted, those with 16 warps up to 28 %: they are drawn and can be given, but not chosen.
   domain.warps = only(given.warps, options->randomSeed ? List{4, 8, 16} : List{4, 8});
-  domain.ctas = only(given.ctasPerSm, options->randomSeed ? List{1, 2, 3} : List{1, 2});
+  // Of several tokens each CTA reads rows: two of an SM would do so twice.
+  bool readsTokens = llvm::any_of(members, [](const Member &m) { return m.shape().isOfTokens(); });
+  domain.ctas = only(given.ctasPerSm, options->randomSeed ? List{1, 2, 3}
+                                      : readsTokens       ? List{1}
+                                                          : List{1, 2});
   // What starts as CTAs end never takes longer than what starts behind them; nor does an early start with
   // cached tokens than one without.
   domain.pdl = {readsCacheAhead() ? 2 : 1, 3};

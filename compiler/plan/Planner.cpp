@@ -45,8 +45,8 @@ private:
   };
   /// Kernels behind the first are alike unless a given plan tells them apart.
   size_t indexThatMatters(size_t index) const { return options.given ? index : std::min<size_t>(index, 1); }
-  Launch &launchOf(ArrayRef<KernelShape> shapes, size_t first, bool alone);
-  void enumerate(Launch &launch, ArrayRef<KernelShape> shapes, size_t first, bool alone);
+  Launch &launchOf(ArrayRef<KernelShape> shapes, size_t first, Place place);
+  void enumerate(Launch &launch, ArrayRef<KernelShape> shapes, size_t first, Place place);
   void build(const Plan &plan, ArrayRef<Launch *> launches);
   Plan assemble(const Fusion &fusion, ArrayRef<Launch *> launches);
 
@@ -58,9 +58,9 @@ private:
   Random random;
   Refusal refusal;
   double bestUs = std::numeric_limits<double>::infinity(); ///< weighed time of the best plan found
-  /// The operations of a launch's kernels, whether it is all of a plan, and its first kernel's index as far
+  /// The operations of a launch's kernels, its place in a plan, and its first kernel's index as far
   /// as that matters.
-  using LaunchKey = std::tuple<LaunchOps, bool, size_t>;
+  using LaunchKey = std::tuple<LaunchOps, Place, size_t>;
   std::map<LaunchKey, Launch> known;
   std::map<LaunchKey, KeptChoices> kept; ///< of single kernels; points into what is `known`
 };
@@ -154,25 +154,25 @@ Plan Planner::assemble(const Fusion &fusion, ArrayRef<Launch *> launches) {
 }
 
 /// What is known of a launch so far.
-Planner::Launch &Planner::launchOf(ArrayRef<KernelShape> shapes, size_t first, bool alone) {
+Planner::Launch &Planner::launchOf(ArrayRef<KernelShape> shapes, size_t first, Place place) {
   LaunchOps ops;
   for (const KernelShape &shape : shapes)
     ops.emplace_back(shape.getOps());
-  Launch &launch = known[{std::move(ops), alone, indexThatMatters(first)}];
+  Launch &launch = known[{std::move(ops), place, indexThatMatters(first)}];
   if (options.randomSeed)
     launch = {};
   return launch;
 }
 
 /// Lists a launch's choices that may be worth it.
-void Planner::enumerate(Launch &launch, ArrayRef<KernelShape> shapes, size_t first, bool alone) {
+void Planner::enumerate(Launch &launch, ArrayRef<KernelShape> shapes, size_t first, Place place) {
   SmallVector<KeptChoices *> ofKernels;
   for (auto [i, shape] : llvm::enumerate(shapes))
     ofKernels.push_back(
-        &kept[{{SmallVector<Operation *>(shape.getOps())}, alone, indexThatMatters(first + i)}]);
-  launch.search = std::make_unique<KernelSearch>(shapes, first, alone, machine, options, ofKernels);
+        &kept[{{SmallVector<Operation *>(shape.getOps())}, place, indexThatMatters(first + i)}]);
+  launch.search = std::make_unique<KernelSearch>(shapes, first, place, machine, options, ofKernels);
   // What is not all of a plan is one of two launches at least.
-  double limit = alone ? worthUs(bestUs, shapes.size(), 1) : worthUs(bestUs, 2, 2);
+  double limit = place.alone ? worthUs(bestUs, shapes.size(), 1) : worthUs(bestUs, 2, 2);
   launch.legal = launch.search->enumerate(options.randomSeed ? &random : nullptr, limit, launch.why);
   if (options.effort)
     options.effort->weighed += launch.search->getWeighed();
@@ -207,10 +207,16 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
       ++end;
     ranges.push_back({first, end});
   }
-  bool alone = ranges.size() == 1;
+  auto placeOf = [&](size_t i) {
+    Place place{ranges.size() == 1};
+    if (i + 1 < ranges.size())
+      for (const KernelShape &shape : shapes.slice(ranges[i + 1].first, ranges[i + 1].size()))
+        place.behindUs += streamedUs(KernelSizes(shape), machine, options.length);
+    return place;
+  };
   SmallVector<Launch *> launches;
-  for (LaunchRange range : ranges)
-    launches.push_back(&launchOf(shapes.slice(range.first, range.size()), range.first, alone));
+  for (auto [i, range] : llvm::enumerate(ranges))
+    launches.push_back(&launchOf(shapes.slice(range.first, range.size()), range.first, placeOf(i)));
   // The least that the plan may be weighed by, as far as one knows.
   auto least = [&] {
     double us = 0;
@@ -220,11 +226,11 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
                                      : launch->search->us();
     return weighedUs(us, shapes.size(), ranges.size());
   };
-  for (auto [launch, range] : llvm::zip_equal(launches, ranges)) {
+  for (auto [i, launch, range] : llvm::enumerate(launches, ranges)) {
     if (!(least() < bestUs))
       return std::nullopt;
     if (!launch->search)
-      enumerate(*launch, shapes.slice(range.first, range.size()), range.first, alone);
+      enumerate(*launch, shapes.slice(range.first, range.size()), range.first, placeOf(i));
     if (launch->legal)
       continue;
     refusal.add(launch->why.stage, launch->why.text, launch->why.size);

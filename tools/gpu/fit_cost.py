@@ -21,7 +21,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIELDS = ("sm_bandwidth memory_us crowd box_ns blend tile_ns block_ns sum_tile_ns segment_ns segment_block_ns group_ns "
-          "set_share sets_us launch_us launch_end_us launch_pdl_us pdl_crowded cooperative_us grid_sync_us finish_us waiting_us token_bandwidth load_us skew").split()
+          "set_share sets_us launch_us launch_end_us launch_pdl_us pdl_crowded end_us tail_us early_us cooperative_us grid_sync_us finish_us waiting_us token_bandwidth load_us skew").split()
 LIMIT = 0.15  # of an error that is good enough
 PULL = 1e-3  # weight of the fields' own logarithms beside that of all plans' errors
 
