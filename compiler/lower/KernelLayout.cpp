@@ -442,7 +442,8 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.sharedBytes = layout.empty + 8 * layout.stages;
   func.walk([&](ExchangeOp op) { layout.placeExchange(func, op); });
   layout.flag = layout.allocate(16);
-  func.walk([&](WorkListOp) { layout.work = layout.allocate(2 * kWorkBytes); });
+  bool outlined = !func.getBody().getOps<ProducerOp>().empty();
+  func.walk([&](WorkListOp op) { layout.works[op] = layout.allocate((outlined ? 1 : 2) * kWorkBytes); });
   layout.placeQueries(func);
   func.walk([&](FinishOp op) { layout.masks[op] = layout.allocate(op.getFinishers() ? 4 : 0); });
   layout.marks = layout.allocate(func->hasAttr(kProfileAttr) ? 8 * kMaxMarks : 0);

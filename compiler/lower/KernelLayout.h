@@ -165,12 +165,12 @@ public:
   static llvm::FailureOr<KernelLayout> compute(FuncOp func);
 
   int64_t sharedBytes = 0;
-  int64_t stages = 0, slotBytes = 0; ///< ring
-  int64_t full = 0, empty = 0;       ///< mbarriers of the ring's slots
-  int64_t zeros = 0;                 ///< kZeroBytes zeros, for lanes that have no token
-  int64_t scratch = 0;               ///< 1 KB of the operation at hand
-  int64_t flag = 0;                  ///< 4 bytes: what one thread tells the others
-  int64_t work = 0;                  ///< of a work list: kWorkBytes of the consumers, as many of the producer
+  int64_t stages = 0, slotBytes = 0;                ///< ring
+  int64_t full = 0, empty = 0;                      ///< mbarriers of the ring's slots
+  int64_t zeros = 0;                                ///< kZeroBytes zeros, for lanes that have no token
+  int64_t scratch = 0;                              ///< 1 KB of the operation at hand
+  int64_t flag = 0;                                 ///< 4 bytes: what one thread tells the others
+  llvm::DenseMap<mlir::Operation *, int64_t> works; ///< kWorkBytes of each work list, the producer's apart
   /// By starts of query tokens: kQueryBytes of the consumers, as many of the producer; and how many rows.
   struct Queries {
     int64_t at = 0, rows = 0;

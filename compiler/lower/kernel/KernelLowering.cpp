@@ -172,7 +172,7 @@ void KernelLowering::waitBeforeCache() {
 }
 
 /// What follows from lengths and starts alone. Further work lists, of which kernels that are joined have
-/// some, take the place of the first one: they come where they stand, behind its last use.
+/// some, come where they stand: until then there is time.
 void KernelLowering::planAhead(Block &body) {
   planQueries(/*producer=*/false);
   auto lists = body.getOps<WorkListOp>();

@@ -138,7 +138,7 @@ void KernelLowering::planWork(WorkListOp op, bool producer) {
   w.shift = costShift(op);
   if (op.getWindow())
     w.window = cachedInWindow(op.getWindow(), bool(op.getSlot()));
-  w.table = b.offset(shared, layout.work + (producer ? kWorkBytes : 0));
+  w.table = b.offset(shared, layout.works.lookup(op));
   if (producer) {
     waitBeforeCache();
     sumWork(op, w, /*report=*/false);
