@@ -59,15 +59,12 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
                   return member.sizes.leastTileBytes(choice) >= kWorthWaiting;
                 });
   int64_t inFlight = limits ? std::max<int64_t>(2, std::llround(machine->airBytes / air)) : each;
-  if (slot <= kWorthWaiting &&
-      double(each) * air < 1.8 * machine->airBytes) // that many do no harm, and to wait for some would
-    inFlight = each;
   constexpr int64_t kPrefetchBytes = 96 << 10; // of a CTA
   int64_t prefetch = kernel.weights == Layout::Packed && kernel.pdl > 0 && slot
                          ? std::clamp<int64_t>(kPrefetchBytes / slot / sets, 1, 3)
                          : 0;
   // What the memory delivers while consumers exchange, and attend to little.
-  constexpr double kLaterBytes = 10.5e6;
+  constexpr double kLaterBytes = 8e6;
   int64_t later = kernel.weights == Layout::Packed && !startsEarly(kernel) && hasLaterWeights()
                       ? std::llround(kLaterBytes / air) * sets
                       : 0;
