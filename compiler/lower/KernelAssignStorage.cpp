@@ -254,6 +254,18 @@ static SmallVector<Value> readEarly(Operation *op) {
   return append && append.getQueries() ? SmallVector<Value>{append.getQueries()} : SmallVector<Value>();
 }
 
+/// Whether the rows that a kernel appends to an argument lie behind those that `op` takes of it: where both
+/// have one slot, the stream ends there.
+static bool endsBeforeAppends(Operation *op, BlockArgument cache, FuncOp func) {
+  auto load = dyn_cast<LoadCacheOp>(op);
+  Value slot = load ? load.getSlot() : cast<WorkListOp>(op).getSlot();
+  return !func.walk([&](AppendOp append) {
+                return append.getCache() == cache && append.getSlot() != slot ? WalkResult::interrupt()
+                                                                              : WalkResult::advance();
+              })
+              .wasInterrupted();
+}
+
 /// Whether a kernel may still run, but for the one before, when one with pdl = 2 behind it starts.
 static LogicalResult checkStartWithCache(FuncOp func, FuncOp last) {
   if (!last)
@@ -282,8 +294,13 @@ static LogicalResult checkEarlyCaches(ModuleOp module) {
         if (!arg || arg.getOwner() != &func.getBody().front())
           continue;
         auto [first, end] = writers.equal_range(placeOf(arg));
-        bool isCache = isa<CacheType>(arg.getType()); // its own new rows come behind those that it streams
-        if (std::any_of(first, end, [&](auto &writer) { return !isCache || writer.second != func; }))
+        bool isCache = isa<CacheType>(arg.getType());
+        bool own = isCache && endsBeforeAppends(op, arg, func);
+        if (isCache && !own)
+          return op->emitOpError(
+              "takes rows, with pdl = 2 early, to which this kernel may itself append: it must "
+              "have the append's slot");
+        if (std::any_of(first, end, [&](auto &writer) { return !own || writer.second != func; }))
           return op->emitOpError("takes what ") << (isCache ? "another" : "a")
                                                 << " kernel of this file writes, which with pdl = 2 may not "
                                                    "be there yet: give the kernel pdl = 1";

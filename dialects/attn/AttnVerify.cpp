@@ -386,6 +386,22 @@ LogicalResult AtOp::verify() {
 
 LogicalResult YieldOp::verify() { return success(); }
 
+/// Appends write in place: behind one nothing has the cache as it was.
+static LogicalResult verifyOrder(AttentionOp op) {
+  for (Operation *user : op.getCache().getUsers()) {
+    if (!isa<KvAppendOp>(user) || user->getBlock() != op->getBlock() || !user->isBeforeInBlock(op))
+      continue;
+    InFlightDiagnostic diag =
+        op.emitOpError("attends to ")
+        << nameOr(op.getCache(), "the cache")
+        << " as it was before an append, which has written in place by then: attend to the "
+           "append's result, or before it";
+    diag.attachNote(user->getLoc()) << "the append";
+    return diag;
+  }
+  return success();
+}
+
 LogicalResult AttentionOp::verify() {
   KvCacheType cache = getCache().getType();
   int64_t width = columns(getQ());
@@ -397,7 +413,8 @@ LogicalResult AttentionOp::verify() {
     return emitOpError() << nameOr(getQ(), "the query") << " has " << getQueryHeads()
                          << " heads; a multiple of the " << cache.getHeads() << " KV heads of "
                          << nameOr(getCache(), "the cache") << " is needed";
-  if (failed(verifyFactor(*this, "scale", getScale())) || failed(verifyQueries(*this)))
+  if (failed(verifyOrder(*this)) || failed(verifyFactor(*this, "scale", getScale())) ||
+      failed(verifyQueries(*this)))
     return failure();
   if (failed(verifyPages(*this)) || failed(verifyVariants(*this)) ||
       failed(verifyScales(*this, cache, getKScale(), getVScale())))

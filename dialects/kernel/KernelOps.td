@@ -140,10 +140,10 @@ def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> 
     `ring_stages` (rounded up to a multiple of the sets of 4 consumer warps, which take tiles in turn) `in_flight` (of them, being copied at a time; 0 = all),
     `prefetch` (tiles behind the ring, of the first stream if its weights are packed, that go to the L2 once the kernel before has ended), `prefetch_later` (likewise of each stream of packed weights behind the first, as soon as all before it has been started) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
     `pdl`: how the kernel starts (programmatic dependent launch). 0: when the one before it has ended. 1: while that one runs; until it
-    has ended only weights are streamed. 2: likewise, but cached tokens are streamed too, and lengths, slots, starts and block tables read for
-    it: none of them may be written by the kernel before. 3: as soon as that one's CTAs end. `lets_next`: when the kernel lets the next one
+    has ended only weights are streamed. 2: likewise, but cached tokens are streamed too, and lengths, slots, starts, masks and block tables read for
+    it: it needs a kernel before it, and none of the file may write any of that, but for its own append behind the last of the tokens. 3: as soon as that one's CTAs end. `lets_next`: when the kernel lets the next one
     start, if that one's `pdl` is not 0. 0: when its CTAs end; 1: at once, which is the default where `pdl` is not 0; 2: when it has waited for
-    the kernel before it, so that no other is left: what `pdl` = 2 of the next one needs. The block has (warp axis + 1) warps: the last is the producer.
+    the kernel before it, so that no other is left: what `pdl` = 2 of the next one needs, as does 0. The block has (warp axis + 1) warps: the last is the producer.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
     OptionalAttr<DictArrayAttr>:$arg_attrs, OptionalAttr<DictArrayAttr>:$res_attrs,

@@ -527,3 +527,13 @@ attn.graph @other_queries(%q: tensor<6x16xf16>, %cache: !attn.kv_cache<heads = 1
   %o = attn.attention %q, %c, %len queries %starts {scale = 0.25}
   attn.return %o
 }
+// -----
+attn.graph @after_append(%q: tensor<1x16xf16>, %cache: !attn.kv_cache<heads = 1, dim = 16, f16>, %slot: tensor<1xi64>,
+    %len: !attn.lengths<1, capacity = 8>, %len_b: !attn.lengths<1, capacity = 8>) -> (tensor<1x16xf16>, tensor<1x16xf16>) {
+  // expected-note @+1 {{the append}}
+  %c = attn.kv_append %cache, %q, %q at %slot
+  %o = attn.attention %q, %c, %len {scale = 0.25}
+  // expected-error @+1 {{attends to %cache as it was before an append, which has written in place by then: attend to the append's result, or before it}}
+  %p = attn.attention %o, %cache, %len_b {scale = 0.25}
+  attn.return %o, %p
+}

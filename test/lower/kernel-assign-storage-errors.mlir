@@ -151,3 +151,28 @@ module attributes {kernel.workspace_bytes = 256 : i64, kernel.zero_bytes = 16 : 
     kernel.return
   }
 }
+
+// -----
+
+// Appended tokens are written while the second loop's stream, which knows no slot, may be on its way.
+kernel.func @before(%x: memref<64xf16>, %z: memref<64xf16>) axes() plan(pdl = 1, lets_next = 2) {
+  %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
+  kernel.write %t, %z : !kernel.tile<64xf16>, memref<64xf16>
+  kernel.return
+}
+kernel.func @both(%z: memref<64xf16>, %q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 64, f16>, %s: memref<1xi64>, %l: memref<1xi32>, %y: memref<64xf16>) axes(head = 1 @grid, head2 = 1 @grid) plan(pdl = 2) {
+  kernel.for_items %h over head {
+    %k = kernel.read %z at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.append %k, %k to %c slot %s at %h : !kernel.tile<64xf16>, !kernel.tile<64xf16>, !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi64>, !kernel.item
+  }
+  kernel.grid_sync
+  kernel.for_items %h over head2 {
+    %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    // expected-error@+1 {{takes rows, with pdl = 2 early, to which this kernel may itself append: it must have the append's slot}}
+    %kv = kernel.load_cache %c tokens %l at %h bound 128 : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, !kernel.item -> <64, f16>
+    %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
+    %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
+    kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+  }
+  kernel.return
+}

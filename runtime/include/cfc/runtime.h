@@ -283,17 +283,19 @@ CFC_API cfc_status cfc_workspace_init(void *workspace, size_t bytes, CUstream st
  * table and the graph's weights, and write nothing. One rule follows for the engine:
  *
  *    A kernel that triggers programmatic launches (griddepcontrol.launch_dependents, in CUDA C++
- *    cudaTriggerProgrammaticLaunchCompletion; cfc's own "pdl" kernels do) must not write a weight of the
+ *    cudaTriggerProgrammaticLaunchCompletion; any kernel of cfc may) must not write a weight of the
  * graph or its table, unless something that waits for its end lies between it and the launch.
  *
- * Nor may a length, slot, start or block table share a line of 128 bytes with a weight or a norm's gain:
- * what is read early may be kept by a multiprocessor's cache. (Allocations of CUDA never do.)
+ * Nor may anything that is written between launches or by one (inputs, lengths, tables, results) share a line
+ * of 128 bytes with a weight or a norm's gain, or a result of the graph with a length, slot, start, mask,
+ * block table or cache: what is read early may be kept by a multiprocessor's cache. (Allocations of CUDA
+ * never do.)
  *
  * Everything else is in order without any care: kernels that do not trigger, copies, memsets, cfc_rebind and
  * event waits are complete before the launch reads; inputs, caches and workspaces may be written by any
- * kernel before it. A kernel of the engine that follows with the programmatic attribute must itself wait
- * (griddepcontrol.wait), whatever it touches: later launches rely on it that a kernel which has ended has
- * waited for all before it. */
+ * kernel before it. Every kernel of the engine on the stream that has the programmatic attribute, before a
+ * launch or behind it, must itself wait (griddepcontrol.wait) before it ends, whatever it touches: launches
+ * rely on it that a kernel which has ended has waited for all before it. */
 CFC_API cfc_status cfc_launch(const cfc_binding *binding, const cfc_launch_args *args, CUstream stream);
 
 /* Waits for `stream` and reads the sticky status. Not for use during a capture. */
