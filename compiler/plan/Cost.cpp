@@ -579,6 +579,8 @@ LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
                         const Machine &machine, CacheLength length, bool describe, Place place,
                         double limit) {
   double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
+  // The end of each kernel may take off as much again (Walk::kernel).
+  limit += static_cast<double>(sizes.size()) * std::min(machine.tailUs, place.behindUs / 2);
   Walk walk(choices.front().kernel, machine, length, describe, place, joined, limit);
   walk.launch(/*cooperative=*/sizes.size() > 1);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
