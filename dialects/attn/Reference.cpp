@@ -50,7 +50,7 @@ private:
   void ropeTable(RopeTableOp op);
   void kvAppend(KvAppendOp op);
   void attention(AttentionOp op);
-  void attendRow(AttentionOp op, int64_t row, double *lse);
+  void attendRow(AttentionOp op, int64_t row, llvm::MutableArrayRef<HeadSummary> heads);
   const AppendedRow *appendedFor(AttentionOp op, int64_t row);
   QueryRow placeOf(Value starts, int64_t rows, int64_t row);
   std::vector<int64_t> attended(AttentionOp op, int64_t row, const QueryRow &place, int64_t tokens);
@@ -344,12 +344,20 @@ std::vector<int64_t> Evaluator::pagesOf(AttentionOp op, int64_t request, int64_t
 }
 
 void Evaluator::attention(AttentionOp op) {
-  std::vector<double> lse(rows(op.getQ()) * op.getQueryHeads(), -std::numeric_limits<double>::infinity());
+  int64_t count = op.getQueryHeads();
+  std::vector<HeadSummary> heads(rows(op.getQ()) * count);
   define(op.getResult());
   for (int64_t row = 0; row < rows(op.getQ()); ++row)
-    attendRow(op, row, lse.data() + row * op.getQueryHeads());
+    attendRow(op, row, llvm::MutableArrayRef(heads).slice(row * count, count));
+  auto all = [&](double HeadSummary::*member) {
+    std::vector<double> values;
+    for (const HeadSummary &head : heads)
+      values.push_back(head.*member);
+    return values;
+  };
+  out.roundings[op.getResult()] = all(&HeadSummary::roundings);
   if (op.getLse())
-    out.values[op.getLse()] = std::move(lse);
+    out.values[op.getLse()] = all(&HeadSummary::lse);
 }
 
 ScoreRule Evaluator::ruleOf(AttentionOp op, int64_t head, int64_t query) {
@@ -373,7 +381,7 @@ ScoreRule Evaluator::ruleOf(AttentionOp op, int64_t head, int64_t query) {
 }
 
 // The query heads of a row.
-void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
+void Evaluator::attendRow(AttentionOp op, int64_t row, llvm::MutableArrayRef<HeadSummary> heads) {
   KvCacheType type = op.getCache().getType();
   const HostCache &cache = hostCache(op.getCache());
   const AppendedRow *appended = appendedFor(op, row);
@@ -429,7 +437,7 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, double *lse) {
       rows.attended = &positions;
       rows.kScale = kScales[kv];
       rows.vScale = vScales[kv];
-      lse[head] = attendHead(rows, q + head * rows.dim, rules[head], result + head * rows.vDim);
+      heads[head] = attendHead(rows, q + head * rows.dim, rules[head], result + head * rows.vDim);
     }
   });
 }

@@ -72,9 +72,11 @@ enum StatusBits : uint32_t {
 
 struct ReferenceResult {
   llvm::DenseMap<mlir::Value, std::vector<double>> values; ///< every tensor that an operation computes
-  llvm::SmallVector<AppendedRow> appended;                 ///< row by row
-  std::vector<std::vector<double>> results;                ///< the graph's, in order
-  uint32_t status = 0;                                     ///< StatusBits
+  /// By an attention's output: HeadSummary::roundings of each row's heads, row by row.
+  llvm::DenseMap<mlir::Value, std::vector<double>> roundings;
+  llvm::SmallVector<AppendedRow> appended;  ///< row by row
+  std::vector<std::vector<double>> results; ///< the graph's, in order
+  uint32_t status = 0;                      ///< StatusBits
 };
 
 /// Evaluates the graph, on `threads` threads (0: as many as the machine has). Emits an error at the argument

@@ -45,22 +45,30 @@ template <typename Body> auto withLoader(ElementKind kind, Body body) {
 
 constexpr int64_t lanes = 64;
 
-template <typename Load> double dot(const char *row, const double *x, int64_t count) {
+// The sum of term(row[i], x[i]).
+template <typename Load, typename Term>
+double sumTerms(const char *row, const double *x, int64_t count, Term term) {
   std::array<double, lanes> sums = {};
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const char *part = row + i * Load::size;
     const double *factors = x + i;
     for (int64_t lane = 0; lane < lanes; ++lane)
-      sums[lane] += static_cast<double>(Load::at(part + lane * Load::size)) * factors[lane];
+      sums[lane] += term(static_cast<double>(Load::at(part + lane * Load::size)), factors[lane]);
   }
   for (int64_t lane = 0; i < count; ++i, ++lane)
-    sums[lane] += static_cast<double>(Load::at(row + i * Load::size)) * x[i];
+    sums[lane] += term(static_cast<double>(Load::at(row + i * Load::size)), x[i]);
   for (int64_t width = lanes / 2; width > 0; width /= 2)
     for (int64_t lane = 0; lane < width; ++lane)
       sums[lane] += sums[lane + width];
   return sums[0];
 }
+
+template <typename Load> double dot(const char *row, const double *x, int64_t count) {
+  return sumTerms<Load>(row, x, count, [](double a, double b) { return a * b; });
+}
+
+double square(double x) { return x * x; }
 
 template <typename Load> void addScaled(const char *row, double factor, int64_t count, double *out) {
   for (int64_t i = 0; i < count; ++i)
@@ -84,11 +92,36 @@ double scoreOf(const ScoreRule &rule, double product, int64_t token) {
   return rule.bias ? score + rule.bias(token) : score;
 }
 
+// HeadSummary::roundings of an output, made with these probabilities.
 template <typename Load>
-double attend(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {
+double roundingsOf(const HeadRows &rows, const double *q, const ScoreRule &rule,
+                   const std::vector<double> &probabilities, const double *out) {
+  double size = 0, squares = 0, most = 0;
+  for (int64_t i = 0; i < rows.vDim; ++i)
+    size += square(out[i]);
+  if (size == 0)
+    return 0;
+  for (size_t i = 0; i < probabilities.size(); ++i) {
+    int64_t token = (*rows.attended)[i];
+    // By how much a rounding of q or of k moves the score (a softcap's slope is at most 1), and the output
+    // if the probability grows by all of itself.
+    double score =
+        square(rule.scale * rows.kScale) * sumTerms<Load>(rowAt(rows, rows.k, rows.newK, token), q, rows.dim,
+                                                          [](double a, double b) { return square(a * b); });
+    double distance = sumTerms<Load>(rowAt(rows, rows.v, rows.newV, token), out, rows.vDim,
+                                     [&](double a, double b) { return square(rows.vScale * a - b); });
+    double moved = square(probabilities[i]) * (6 * score + 2) * distance / size;
+    squares += moved;
+    most = std::max(most, moved);
+  }
+  return std::sqrt(3 + squares) + 4.5 * std::sqrt(most);
+}
+
+template <typename Load>
+HeadSummary attend(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {
   std::fill_n(out, rows.vDim, 0.0);
   if (rows.attended->empty())
-    return -std::numeric_limits<double>::infinity();
+    return {};
   std::vector<double> weights;
   for (int64_t token : *rows.attended) {
     double product = dot<Load>(rowAt(rows, rows.k, rows.newK, token), q, rows.dim);
@@ -97,16 +130,18 @@ double attend(const HeadRows &rows, const double *q, const ScoreRule &rule, doub
   double most = *std::max_element(weights.begin(), weights.end());
   // A bias may take every token out.
   if (most == -std::numeric_limits<double>::infinity())
-    return most;
+    return {};
   if (rule.sink)
     most = std::max(most, *rule.sink);
   double sum = rule.sink ? std::exp(*rule.sink - most) : 0;
   for (double &weight : weights)
     sum += weight = std::exp(weight - most);
+  for (double &weight : weights)
+    weight /= sum;
   for (size_t i = 0; i < weights.size(); ++i)
-    addScaled<Load>(rowAt(rows, rows.v, rows.newV, (*rows.attended)[i]), rows.vScale * weights[i] / sum,
-                    rows.vDim, out);
-  return most + std::log(sum);
+    addScaled<Load>(rowAt(rows, rows.v, rows.newV, (*rows.attended)[i]), rows.vScale * weights[i], rows.vDim,
+                    out);
+  return {most + std::log(sum), roundingsOf<Load>(rows, q, rule, weights, out)};
 }
 
 } // namespace
@@ -161,6 +196,6 @@ bool cfc::attn::areQueryStarts(const std::vector<double> &starts, int64_t rows) 
   return std::is_sorted(starts.begin(), starts.end()) && starts.front() >= 0 && starts.back() <= double(rows);
 }
 
-double cfc::attn::attendHead(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {
+HeadSummary cfc::attn::attendHead(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out) {
   return withLoader(rows.kind, [&](auto load) { return attend<decltype(load)>(rows, q, rule, out); });
 }

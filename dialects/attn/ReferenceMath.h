@@ -3,6 +3,7 @@
 #include "dialects/attn/Elements.h"
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -52,8 +53,14 @@ struct ScoreRule {
   std::optional<double> softcap, sink;
   std::function<double(int64_t token)> bias; ///< or null
 };
-/// out[0, vDim) = softmax(scores) V over the rows; returns ln(sum(exp(score))). With no row at all: zeros and
-/// minus infinity.
-double attendHead(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out);
+/// What is known about a head beside its output.
+struct HeadSummary {
+  double lse = -std::numeric_limits<double>::infinity(); ///< ln(sum(exp(score)))
+  /// How large a relative error of the output rounding explains, as a multiple of the rms error of one
+  /// rounding: "Limits of verify" in docs/design.md.
+  double roundings = 0;
+};
+/// out[0, vDim) = softmax(scores) V over the rows. With no row at all: zeros.
+HeadSummary attendHead(const HeadRows &rows, const double *q, const ScoreRule &rule, double *out);
 
 } // namespace cfc::attn

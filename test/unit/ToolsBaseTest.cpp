@@ -87,6 +87,37 @@ TEST_CASE("comparison finds the worst element") {
   CHECK(indexText(6, {2, 4}) == "[1, 2]");
 }
 
+TEST_CASE("comparison: rows with limits of their own") {
+  std::vector<double> expected(12, 1);
+  Tensor found(DType::f32, {3, 4});
+  auto compared = [&](std::vector<double> errors, const std::vector<double> &factors) {
+    for (int64_t i = 0; i < 12; ++i)
+      found.set(i, 1 + errors[size_t(i) / 4]);
+    return compare(expected, found, 4, true, {1e-3, 8e-3}, factors);
+  };
+  Comparison raised = compared({5e-4, 1.5e-3, 0}, {1, 2, 1});
+  CHECK(raised.passed);
+  CHECK(raised.raised == 1);
+  CHECK(raised.raisedMost == Approx(1.5e-3).epsilon(1e-3));
+  CHECK(raised.relativeL2 == Approx(1.5e-3).epsilon(1e-3)); // of 2e-3
+  CHECK(raised.relativeFactor == 2);
+  CHECK_FALSE(compared({5e-4, 1.5e-3, 0}, {}).passed);
+  CHECK_FALSE(compared({5e-4, 1.5e-3, 0}, {2, 1, 2}).passed);
+  // The row that is wrong is named, not the one with the largest error.
+  Comparison wrong = compared({1.2e-3, 1.5e-3, 0}, {1, 2, 1});
+  CHECK_FALSE(wrong.passed);
+  CHECK(wrong.raised == 1);
+  CHECK(wrong.relativeL2 == Approx(1.2e-3).epsilon(1e-3));
+  CHECK(wrong.relativeFactor == 1);
+  CHECK(wrong.worst < 4);
+  Comparison within = compared({5e-4, 9e-4, 0}, {1, 2, 1});
+  CHECK(within.passed);
+  CHECK(within.raised == 0);
+
+  // 1e-3 is 4.8 roundings of an f16 number.
+  CHECK(headFactors({std::sqrt(2), 0, 4.8, 10}) == std::vector<double>{1, 1, 1, 2.07});
+}
+
 TEST_CASE("comparison: zeros, infinities and NaN must be met exactly") {
   double inf = std::numeric_limits<double>::infinity();
   auto passes = [](double expected, double found) {

@@ -31,9 +31,13 @@ struct ReferenceRun {
 
   /// How a value is compared.
   enum Kind { Numbers, Rows, Logs, Stored };
-  /// Compares what was found with both. `get` finds the value in a result; `row`: see compare.
+  /// Compares what was found with both. `get` finds the value in a result; `row`, `factors`: see
+  /// cfc::compare.
   template <typename Get>
-  void compare(Check &check, const Tensor &found, int64_t row, Kind kind, Get get) const;
+  void compare(Check &check, const Tensor &found, int64_t row, Kind kind, Get get,
+               const std::vector<double> &factors = {}) const;
+  /// Compares what was found for a tap, whose value `get` finds.
+  template <typename Get> void compareTap(Check &check, const Tensor &found, const Tap &tap, Get get) const;
 };
 } // namespace cfc
 
@@ -42,23 +46,36 @@ bool CaseResult::passed() const {
 }
 
 template <typename Get>
-void ReferenceRun::compare(Check &check, const Tensor &found, int64_t row, Kind kind, Get get) const {
-  auto distance = [&](const std::vector<double> &expected, const Tensor &values, Tolerance tolerance) {
+void ReferenceRun::compare(Check &check, const Tensor &found, int64_t row, Kind kind, Get get,
+                           const std::vector<double> &factors) const {
+  auto distance = [&](const std::vector<double> &expected, const Tensor &values, Tolerance tolerance,
+                      std::span<const double> factors) {
     if (kind == Logs)
       return compareLogs(expected, values, tolerance);
     if (kind == Stored && values.type == DType::f8E4M3FN)
       return compareRounded(expected, values, row, tolerance);
-    return cfc::compare(expected, values, row, kind == Rows, tolerance);
+    return cfc::compare(expected, values, row, kind == Rows, tolerance, factors);
   };
   const std::vector<double> &first = get(result);
-  check.comparison = distance(first, found, check.tolerance);
+  check.comparison = distance(first, found, check.tolerance, factors);
   if (!second)
     return;
   const std::vector<double> &other = get(*second);
   Tensor values(DType::f64, check.shape);
   std::copy(other.begin(), other.end(), values.as<double>());
-  Comparison apart = distance(first, values, between);
-  check.second = {distance(other, found, check.tolerance), apart.largest, apart.passed};
+  Comparison apart = distance(first, values, between, {});
+  check.second = {distance(other, found, check.tolerance, factors), apart.largest, apart.passed};
+}
+
+template <typename Get>
+void ReferenceRun::compareTap(Check &check, const Tensor &found, const Tap &tap, Get get) const {
+  auto roundings = result.roundings.find(tap.value);
+  bool isHeads = roundings != result.roundings.end();
+  compare(check, found, tap.row,
+          tap.isLog   ? Logs
+          : tap.byRow ? Rows
+                      : Numbers,
+          get, isHeads ? headFactors(roundings->second) : std::vector<double>());
 }
 
 //===----------------------------------------------------------------------===//
@@ -206,14 +223,13 @@ void Verifier::launch(const std::vector<Loaded *> &all, uint64_t seed) {
 void Verifier::checkTaps(CaseResult &result, const TensorMap &outputs, const ReferenceRun &reference) {
   for (const Tap &tap : tapList) {
     Check check = {tap.name, tap.shape, {}, toleranceFor(tap.coarsest), &tap};
-    auto kind = tap.isLog ? ReferenceRun::Logs : tap.byRow ? ReferenceRun::Rows : ReferenceRun::Numbers;
-    reference.compare(check, outputs.at(tap.result), tap.row, kind,
-                      [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
-                        auto expected = one.values.find(tap.value);
-                        if (expected == one.values.end())
-                          internalError("a reference has no value for {}", tap.name);
-                        return expected->second;
-                      });
+    reference.compareTap(check, outputs.at(tap.result), tap,
+                         [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
+                           auto expected = one.values.find(tap.value);
+                           if (expected == one.values.end())
+                             internalError("a reference has no value for {}", tap.name);
+                           return expected->second;
+                         });
     result.checks.push_back(check);
   }
 }
@@ -326,11 +342,14 @@ void Verifier::checkPlain(CaseResult &result, const TensorMap &outputs, const Te
     const Tensor &found = outputs.at(spec.name);
     mlir::Value value = graph.getReturn().getValues()[index];
     Check check = {spec.name, found.shape, {}, toleranceFor(coarsestType(value))};
-    reference.compare(check, found, found.shape.back(),
-                      isLogSumExp(value) ? ReferenceRun::Logs : ReferenceRun::Numbers,
-                      [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
-                        return one.results.at(index);
-                      });
+    auto get = [&](const attn::ReferenceResult &one) -> const std::vector<double> & {
+      return one.results.at(index);
+    };
+    auto tap = llvm::find_if(tapList, [&](const Tap &one) { return one.value == value; });
+    if (tap != tapList.end())
+      reference.compareTap(check, found, *tap, get);
+    else // an argument, or a table of rotations
+      reference.compare(check, found, found.shape.back(), ReferenceRun::Numbers, get);
     ++index;
     if (!check.passed())
       result.checks.push_back(check);

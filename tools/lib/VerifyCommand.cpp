@@ -45,15 +45,25 @@ static std::string secondText(const Check &check) {
                      second.agree ? "" : ", which is TOO FAR: one of them is wrong");
 }
 
+/// "limit 1e-03", or of a row with a limit of its own "limit raised to 2.1e-03".
+static std::string limitText(double usual, double factor) {
+  return factor > 1 ? fmt::format("limit raised to {:.1e}", usual * factor)
+                    : fmt::format("limit {:.0e}", usual);
+}
+
 static std::string checkText(const Check &check) {
   const Comparison &c = check.comparison, &failed = check.decisive();
   bool isLog = check.tap && check.tap->isLog;
-  std::string relative =
-      isLog ? "absolute"
-            : fmt::format("relative L2 {:.1e} (limit {:.0e})", c.relativeL2, check.tolerance.relativeL2);
-  std::string text =
-      fmt::format("  {:<16} {:<33} largest {:.1e} (limit {:.0e})  {}{}\n", check.name, relative, c.largest,
-                  check.tolerance.element, c.passed ? "ok" : "MISMATCH", secondText(check));
+  std::string relative = isLog ? "absolute"
+                               : fmt::format("relative L2 {:.1e} ({})", c.relativeL2,
+                                             limitText(check.tolerance.relativeL2, c.relativeFactor));
+  std::string text = fmt::format("  {:<16} {:<33} largest {:.1e} ({})  {}{}\n", check.name, relative,
+                                 c.largest, limitText(check.tolerance.element, c.elementFactor),
+                                 c.passed ? "ok" : "MISMATCH", secondText(check));
+  if (c.raised)
+    text += fmt::format("  {:<16} {} head{} with limits raised to what rounding explains, relative L2 up to "
+                        "{:.1e}\n",
+                        "", c.raised, c.raised == 1 ? " passes only" : "s pass only", c.raisedMost);
   if (!failed.passed && failed.worst >= 0)
     text += fmt::format("  {:<16} worst at {}: expected {:.6g}, found {:.6g}\n", "",
                         indexText(failed.worst, check.shape), failed.expected, failed.found);
@@ -118,9 +128,10 @@ static nlohmann::ordered_json checkJson(const Check &check) {
   const Comparison &c = check.comparison;
   nlohmann::ordered_json json = {{"name", check.name},
                                  {"relative_l2", c.relativeL2},
-                                 {"relative_l2_limit", check.tolerance.relativeL2},
+                                 {"relative_l2_limit", check.tolerance.relativeL2 * c.relativeFactor},
                                  {"largest", c.largest},
-                                 {"largest_limit", check.tolerance.element},
+                                 {"largest_limit", check.tolerance.element * c.elementFactor},
+                                 {"raised", c.raised},
                                  {"passed", check.passed()}};
   if (check.second)
     json["gpu_reference"] = {{"relative_l2", check.second->comparison.relativeL2},
