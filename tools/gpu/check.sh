@@ -21,7 +21,7 @@ Steps (all by default):
   variants      bundles with several variants: the same bits from each, chosen by hint or kept by a captured graph
   batches       a request's bits alone and in every batch, graph, variant and plan of bundles of several batches
   growing       a captured graph of 8 requests that grow to 9000 tokens, in pages that are added
-  pdl           the same bits with overlapped launches
+  pdl           the same bits however kernels start
   streams       two graphs on two streams, then one beside large matrix products: nothing hangs or differs
   edges         extreme logits; slots, lengths and positions out of bound
   pack          packing and unpacking of weights, also through the host; blocks that read packed weights
@@ -113,10 +113,16 @@ verify() { # NAME SECONDS ARGUMENT...
   start "$name" "$limit" "$cfc" verify --device=gpu "$@"
 }
 
-python_step() { # STEP SCRIPT ARGUMENT...
-  local step=$1 script=$2
-  shift 2
-  start "$step/all" 600 "$python" -u "$here/$script" --cfc="$cfc" --library="$library" --work="$out/$step" "$@"
+python_step() { # STEP [LIMIT=SECONDS] SCRIPT ARGUMENT...
+  local step=$1 limit=600 script
+  shift
+  if [[ $1 == LIMIT=* ]]; then
+    limit=${1#*=}
+    shift
+  fi
+  script=$1
+  shift
+  start "$step/all" "$limit" "$python" -u "$here/$script" --cfc="$cfc" --library="$library" --work="$out/$step" "$@"
 }
 
 start_kernels() {
@@ -213,8 +219,8 @@ start_step() {
     variants) python_step variants variants.py ;;
     batches) start batches/all 1200 "$here/batch_bits.sh" --cfc="$cfc" --out="$out/batch_bits" ;;
     growing) python_step growing growing.py ;;
-    pdl) python_step pdl pdl_bits.py ;;
-    streams) python_step streams two_streams.py --seconds="$seconds" ;;
+    pdl) python_step pdl LIMIT=1200 pdl_bits.py ;;
+    streams) python_step streams LIMIT=$((300 + 10 * seconds)) two_streams.py --seconds="$seconds" ;;
     edges) python_step edges edge_cases.py ;;
     pack) start_pack ;;
   esac

@@ -3,13 +3,13 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
 
 import torch
 
+import plan_text
 from blocks import BLOCKS, DTYPES, graph_text
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -91,6 +91,20 @@ class Harness:
     def load(self, path):
         return Bundle(str(path), library=self.options.library)
 
+    def compile_starts(self, graph, name, text, values):
+        """Starts compiling the file `graph` with the full plan `text` and each of the values of pdl (plan_text.py).
+        Returns the jobs by value, and says which values the plan refuses."""
+        jobs = {}
+        for value in values:
+            path = self.work / f"{name}_pdl{value}.plan"
+            try:
+                plan_text.write_pdl_plan(self.options.cfc, graph, text, value, path)
+            except plan_text.Refused as why:
+                print(f"{name}: pdl {value} skipped: {why}", flush=True)
+                continue
+            jobs[value] = self.compile_plan(graph, path, f"{name}_pdl{value}.cfk")
+        return jobs
+
     def finish(self, failures):
         """Prints the summary and ends the program."""
         for failure in failures[:20]:
@@ -143,25 +157,3 @@ def largest_error(found, expected):
     """The largest error of an element in units of its row's rms."""
     rms = expected.square().mean(dim=-1, keepdim=True).sqrt()
     return ((found.double() - expected).abs() / rms).max().item()
-
-
-def plan_with_pdl(text, value):
-    """The plan with overlapped launches (programmatic dependent launch) on (1) or off (0) in every kernel."""
-    text = re.sub(r"^(kernel .*), pdl = [0-3]", r"\1", text, flags=re.M)
-    return re.sub(r"^(kernel [0-9]+:.*)$", rf"\1, pdl = {value}", text, flags=re.M)
-
-
-def plan_joined(text):
-    """A plan whose last linear, and what follows it, waits for all CTAs in the same launch. The planner chooses the rest."""
-    lines = ["kernel 0: pdl = 1", "kernel 1: joined = 1"]
-    ops = [re.match(r"op (.*\)): ", line).group(1) for line in text.splitlines() if line.startswith("op ")]
-    last = max(i for i, op in enumerate(ops) if op.startswith("linear("))
-    lines += [f"op {op}: kernel = {int(i >= last)}" for i, op in enumerate(ops)]
-    return "\n".join([text.splitlines()[0], *lines]) + "\n"
-
-
-def plan_with(text, part):
-    """A plan that fixes the size of the CTA axis of one kernel and leaves the rest to the planner."""
-    lines = [line for line in text.splitlines() if not line.startswith("kernel ")]
-    lines.insert(1, f"kernel 0: part = {part}")
-    return "\n".join(re.sub(r"^(op .*): .*", r"\1: kernel = 0", line) for line in lines) + "\n"

@@ -6,6 +6,7 @@ own choice. The result and both caches, byte by byte, must be equal to those of 
     python3 tools/gpu/same_bits.py --cfc build/bin/cfc --library build/lib/libcfc_runtime.so.1 --plans=30
 """
 import harness
+import plan_text
 from blocks import graph_text, make_inputs, set_step
 from harness import TORCH_DTYPES, same_bits
 
@@ -19,7 +20,7 @@ def start_plans(shared, block, dtype, count):
     chosen = shared.cfc("compile", graph, "--emit=plan", "-o", "-")
     plans = {"auto": "auto"}
     for part in PARTS:
-        plans[f"part={part}"] = shared.write(f"{name}_part{part}.plan", harness.plan_with(chosen, part))
+        plans[f"part={part}"] = shared.write(f"{name}_part{part}.plan", plan_text.plan_with(chosen, part))
     plans.update({f"random:{seed}": f"random:{seed}" for seed in range(1, count + 1)})
     jobs = {}
     for plan, argument in plans.items():

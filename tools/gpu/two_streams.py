@@ -12,6 +12,7 @@ import time
 import torch
 
 import harness
+import plan_text
 from blocks import graph_text
 from layers import Chain
 
@@ -116,21 +117,26 @@ def run(lanes, seconds):
     return ", ".join(f"{lane.name}: {lane.done} batches" for lane in lanes)
 
 
-PLANS = {
-    "pdl0": lambda text: harness.plan_with_pdl(text, 0),
-    "pdl1": lambda text: harness.plan_with_pdl(text, 1),
-    "joined": harness.plan_joined,  # CTAs wait for each other: two launches must not each hold a part of the chip
-}
+# Of which plan's text each kind is made, and how kernels start; joined: CTAs wait for each other, so two launches must
+# not each hold a part of the chip.
+KINDS = {"pdl0": ("auto", 0), "pdl1": ("auto", 1), "pdl2": ("separate", 2), "pdl3": ("auto", 3), "joined": ("joined", None)}
 
 
 def start(shared, block, dtype):
-    """Starts compiling the planner's choice without and with overlapped launches, and a plan of joined kernels."""
-    name = f"{block.name}_{dtype}"
-    graph = shared.write(f"{name}.mlir", graph_text(block, dtype))
-    text, jobs = shared.cfc("compile", graph, "--emit=plan", "-o", "-"), {}
+    """Starts compiling the kinds of plans that the options name. Returns jobs by kind."""
+    name, jobs = f"{block.name}_{dtype}", {}
+    graph, cfc = shared.write(f"{name}.mlir", graph_text(block, dtype)), shared.options.cfc
+    chosen = plan_text.complete(cfc, graph, "auto")
+    plans = {"auto": "auto"}
+    for base, make in (("separate", plan_text.plan_separate), ("joined", plan_text.plan_joined)):
+        plans[base] = shared.write(f"{name}_{base}.plan", make(chosen))
     for kind in shared.options.kinds.split(","):
-        path = shared.write(f"{name}_{kind}.plan", PLANS[kind](text))
-        jobs[kind] = shared.compile_plan(graph, path, f"{name}_{kind}.cfk")
+        base, value = KINDS[kind]
+        if value is None:
+            jobs[kind] = shared.compile_plan(graph, plans[base], f"{name}_{kind}.cfk")
+            continue
+        text = plan_text.complete(cfc, graph, plans[base])
+        jobs.update({kind: job for job in shared.compile_starts(graph, f"{name}_{base}", text, [value]).values()})
     return jobs
 
 
@@ -159,7 +165,7 @@ def main():
     arguments.add_argument("--layers", type=int, default=4, help="layers of each graph (4)")
     arguments.add_argument("--batch", type=int, default=16, help="replays in a batch (16)")
     arguments.add_argument("--size", type=int, default=8192, help="rows and columns of the matrices (8192)")
-    arguments.add_argument("--kinds", default=",".join(PLANS), help="plans: %(default)s (all)")
+    arguments.add_argument("--kinds", default=",".join(KINDS), help="plans: %(default)s (all)")
     options = arguments.parse_args()
     if len(options.len) < 2:
         arguments.error("--len needs two lengths")
@@ -168,6 +174,8 @@ def main():
     for (block, dtype), plans in jobs.items():
         for kind, bundle in plans.items():
             failures += check(shared, block, dtype, bundle.result(), f"{block.name} {dtype} {kind}")
+        missing = [kind for kind in options.kinds.split(",") if kind not in plans]
+        failures += [f"{block.name} {dtype} {kind}: nothing was run" for kind in missing]
     shared.finish(failures)
 
 
