@@ -13,7 +13,6 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MathExtras.h"
 #include <map>
-#include <set>
 
 #define DEBUG_TYPE "kernel-assign-storage"
 
@@ -162,6 +161,10 @@ static LogicalResult checkEntries(ModuleOp module) {
   return success();
 }
 
+static int64_t bytesOf(MemRefType type) {
+  return llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
+}
+
 static LogicalResult checkPlace(FuncOp func, BlockArgument arg, Workspace workspace) {
   unsigned i = arg.getArgNumber();
   if (!func.getArgAttr(i, kWorkspaceAttr))
@@ -170,7 +173,7 @@ static LogicalResult checkPlace(FuncOp func, BlockArgument arg, Workspace worksp
   auto type = dyn_cast<MemRefType>(arg.getType());
   if (!at || !at.getType().isInteger(64) || !type)
     return func.emitOpError("argument ") << i << " needs a memref and an i64 for " << kWorkspaceAttr;
-  int64_t bytes = llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
+  int64_t bytes = bytesOf(type);
   if (at.getInt() < workspace.zero || at.getInt() % 16 || at.getInt() > workspace.bytes - bytes)
     return func.emitOpError("argument ")
            << i << " lies at byte " << at.getInt() << " of the workspace; multiples of 16 from "
@@ -224,46 +227,122 @@ static LogicalResult checkPlaces(ModuleOp module) {
   return failure(wrong.wasInterrupted());
 }
 
-/// Where an argument lies: in the workspace (true) or where a table entry says, and the offset or entry.
-static std::pair<bool, int64_t> placeOf(BlockArgument arg) {
+//===-- Early reads ---------------------------------------------------------------===//
+
+namespace {
+/// Bytes of the workspace, or a table entry.
+struct Place {
+  bool inWorkspace = false;
+  int64_t begin = -1, end = 0;
+
+  bool overlaps(const Place &other) const {
+    return inWorkspace == other.inWorkspace && begin < other.end && other.begin < end;
+  }
+};
+
+/// An operation that writes global memory, and where.
+struct Writer {
+  Operation *op;
+  Place place;
+};
+
+/// How memory is read before everything that may have been meant to write it is there. All of it is, by the
+/// producer or when the kernel starts, before a kernel.grid_sync in front of the operation.
+struct EarlyRead {
+  enum Kind {
+    Weights, ///< with pdl, before the kernels before this one have ended
+    Gain,    ///< likewise
+    Cache    ///< a cache's rows and what says which: with pdl = 2
+  };
+  Kind kind;
+  BlockArgument memory;
+};
+} // namespace
+
+static Place placeOf(BlockArgument arg) {
   auto func = cast<FuncOp>(arg.getOwner()->getParentOp());
-  auto at = func.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kWorkspaceAttr);
+  if (auto at = func.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kWorkspaceAttr))
+    return {true, at.getInt(), at.getInt() + bytesOf(cast<MemRefType>(arg.getType()))};
   auto entry = func.getArgAttrOfType<IntegerAttr>(arg.getArgNumber(), kEntryAttr);
-  return at ? std::pair(true, at.getInt()) : std::pair(false, entry ? entry.getInt() : -1);
+  return entry ? Place{false, entry.getInt(), entry.getInt() + 1} : Place();
 }
 
-/// What kernels of a module write, by place, and which of them.
-static std::multimap<std::pair<bool, int64_t>, FuncOp> writersOf(ModuleOp module) {
-  std::multimap<std::pair<bool, int64_t>, FuncOp> writers;
+/// What kernels of a module write.
+static SmallVector<Writer> writersOf(ModuleOp module) {
+  SmallVector<Writer> writers;
   module.walk([&](Operation *op) {
     Value memory = isa<WriteOp>(op)    ? cast<WriteOp>(op).getMemory()
                    : isa<AppendOp>(op) ? cast<AppendOp>(op).getCache()
                                        : Value();
     if (auto arg = dyn_cast_or_null<BlockArgument>(memory))
-      writers.emplace(placeOf(arg), op->getParentOfType<FuncOp>());
+      writers.push_back({op, placeOf(arg)});
+    if (auto finish = dyn_cast<FinishOp>(op); finish && !finish.clearsPartials()) {
+      int64_t at = finish.getPartials();
+      writers.push_back({op, {true, at, at + finish.partialBytes()}});
+    }
   });
   return writers;
 }
 
-/// What an operation of a kernel with pdl = 2 has read before the last kernel has ended: all that a cache's
-/// stream and a work list take, and where the query tokens of an append begin.
-static SmallVector<Value> readEarly(Operation *op) {
+static SmallVector<EarlyRead> earlyReadsOf(Operation *op) {
+  SmallVector<EarlyRead> reads;
+  auto add = [&](EarlyRead::Kind kind, ValueRange values) {
+    for (Value value : values)
+      if (auto arg = dyn_cast_or_null<BlockArgument>(value);
+          arg && isa<FuncOp>(arg.getOwner()->getParentOp()))
+        reads.push_back({kind, arg});
+  };
+  if (auto load = dyn_cast<LoadOp>(op))
+    add(EarlyRead::Weights, load.getWeights());
+  if (auto norm = dyn_cast<RmsNormOp>(op))
+    add(EarlyRead::Gain, norm.getGain());
   if (isa<LoadCacheOp, WorkListOp>(op))
-    return llvm::to_vector(op->getOperands());
-  auto append = dyn_cast<AppendOp>(op);
-  return append && append.getQueries() ? SmallVector<Value>{append.getQueries()} : SmallVector<Value>();
+    add(EarlyRead::Cache, op->getOperands());
+  if (auto append = dyn_cast<AppendOp>(op)) // where the query tokens begin
+    add(EarlyRead::Cache, append.getQueries());
+  return reads;
 }
 
-/// Whether the rows that a kernel appends to an argument lie behind those that `op` takes of it: where both
-/// have one slot, the stream ends there.
-static bool endsBeforeAppends(Operation *op, BlockArgument cache, FuncOp func) {
+/// Whether the rows that are appended lie behind those that `op` takes of the cache: where both have one
+/// slot, the stream ends there.
+static bool endsBefore(Operation *op, AppendOp append) {
   auto load = dyn_cast<LoadCacheOp>(op);
-  Value slot = load ? load.getSlot() : cast<WorkListOp>(op).getSlot();
-  return !func.walk([&](AppendOp append) {
-                return append.getCache() == cache && append.getSlot() != slot ? WalkResult::interrupt()
-                                                                              : WalkResult::advance();
-              })
-              .wasInterrupted();
+  auto list = dyn_cast<WorkListOp>(op);
+  Value slot = load ? load.getSlot() : list ? list.getSlot() : Value();
+  return slot && append.getSlot() == slot;
+}
+
+/// Refuses an early read of what `writer` may not have written yet.
+static LogicalResult checkEarlyRead(Operation *op, EarlyRead read, const Writer &writer) {
+  auto func = op->getParentOfType<FuncOp>();
+  int64_t pdl = func.planValue("pdl", 0);
+  bool isCache = isa<CacheType>(read.memory.getType());
+  bool own = writer.op->getParentOfType<FuncOp>() == func;
+  auto append = dyn_cast<AppendOp>(writer.op);
+  if (own && append && endsBefore(op, append))
+    return success();
+  if (read.kind == EarlyRead::Cache && pdl == kStartsWithCache)
+    return own && isCache
+               ? op->emitOpError("takes rows, with pdl = 2 early, to which this kernel may itself append: it "
+                                 "must have the append's slot")
+               : op->emitOpError("takes what ") << (isCache ? "another" : "a")
+                                                << " kernel of this file writes, which with pdl = 2 may not "
+                                                   "be there yet: give the kernel pdl = 1";
+  if (read.kind == EarlyRead::Weights && pdl)
+    return op->emitOpError("streams what a kernel of this file writes, which with pdl = 1 may not be there "
+                           "yet: leave out pdl, or read it as a tile");
+  if (read.kind == EarlyRead::Gain && pdl)
+    return op->emitOpError("has a gain that a kernel of this file writes, which with pdl = 1 may not be "
+                           "there yet: leave out pdl");
+  if (!own || !isBehindGridSync(op, writer.op))
+    return success();
+  if (append)
+    return op->emitOpError("takes rows to which this kernel may append before a kernel.grid_sync, ahead of "
+                           "which streams are read: it must have the append's slot, or be in a kernel of "
+                           "its own");
+  return op->emitOpError(
+      "takes what this kernel writes before a kernel.grid_sync, ahead of which streams, "
+      "gains and what says which rows to take are read: it must be in a kernel of its own");
 }
 
 /// Whether a kernel may still run, but for the one before, when one with pdl = 2 behind it starts.
@@ -277,35 +356,21 @@ static LogicalResult checkStartWithCache(FuncOp func, FuncOp last) {
   return success();
 }
 
-/// With pdl = 2 a kernel reads what its cache's stream takes while the one before it, and no other, may still
-/// run: none of the module may write that, nor another one append to the cache.
-static LogicalResult checkEarlyCaches(ModuleOp module) {
-  auto writers = writersOf(module);
+/// With pdl a kernel reads some of its arguments while kernels before it, those of the last launch too, may
+/// still run, and behind a kernel.grid_sync some before all have come there: nobody may write those then.
+static LogicalResult checkEarlyReads(ModuleOp module) {
+  SmallVector<Writer> writers = writersOf(module);
   FuncOp before;
   for (auto func : module.getOps<FuncOp>()) {
     FuncOp last = std::exchange(before, func);
-    if (func.planValue("pdl", 0) != kStartsWithCache)
-      continue;
-    if (failed(checkStartWithCache(func, last)))
+    if (func.planValue("pdl", 0) == kStartsWithCache && failed(checkStartWithCache(func, last)))
       return failure();
     WalkResult wrong = func.walk([&](Operation *op) -> WalkResult {
-      for (Value value : readEarly(op)) {
-        auto arg = dyn_cast<BlockArgument>(value);
-        if (!arg || arg.getOwner() != &func.getBody().front())
-          continue;
-        auto [first, end] = writers.equal_range(placeOf(arg));
-        bool isCache = isa<CacheType>(arg.getType());
-        bool own = isCache && endsBeforeAppends(op, arg, func);
-        if (isCache && !own)
-          return op->emitOpError(
-              "takes rows, with pdl = 2 early, to which this kernel may itself append: it must "
-              "have the append's slot");
-        if (std::any_of(first, end, [&](auto &writer) { return !own || writer.second != func; }))
-          return op->emitOpError("takes what ") << (isCache ? "another" : "a")
-                                                << " kernel of this file writes, which with pdl = 2 may not "
-                                                   "be there yet: give the kernel pdl = 1";
-      }
-      return WalkResult::advance();
+      for (EarlyRead read : earlyReadsOf(op))
+        for (const Writer &writer : writers)
+          if (writer.place.overlaps(placeOf(read.memory)) && failed(checkEarlyRead(op, read, writer)))
+            return failure();
+      return success();
     });
     if (wrong.wasInterrupted())
       return failure();
@@ -313,39 +378,8 @@ static LogicalResult checkEarlyCaches(ModuleOp module) {
   return success();
 }
 
-/// With pdl = 1 a kernel streams weights while the kernels before it may still run, those of the last launch
-/// too: no kernel of the module may write what it streams.
-static LogicalResult checkEarlyStreams(ModuleOp module) {
-  std::set<std::pair<bool, int64_t>> written;
-  module.walk([&](WriteOp op) {
-    if (auto arg = dyn_cast<BlockArgument>(op.getMemory()))
-      written.insert(placeOf(arg));
-  });
-  auto isWritten = [&](Value memory) {
-    auto arg = dyn_cast<BlockArgument>(memory);
-    return arg && written.count(placeOf(arg));
-  };
-  WalkResult wrong = module.walk([&](Operation *op) -> WalkResult {
-    auto func = op->getParentOfType<FuncOp>();
-    if (!func || !func.planValue("pdl", 0))
-      return WalkResult::advance();
-    auto load = dyn_cast<LoadOp>(op);
-    if (load && llvm::any_of(load.getWeights(), isWritten))
-      return op->emitOpError(
-          "streams what a kernel of this file writes, which with pdl = 1 may not be there yet: "
-          "leave out pdl, or read it as a tile");
-    auto norm = dyn_cast<RmsNormOp>(op);
-    if (norm && norm.getGain() && isWritten(norm.getGain()))
-      return op->emitOpError("has a gain that a kernel of this file writes, which with pdl = 1 may not be "
-                             "there yet: leave out pdl");
-    return WalkResult::advance();
-  });
-  return failure(wrong.wasInterrupted());
-}
-
 void KernelAssignStoragePass::runOnOperation() {
   if (failed(assignEntries()) || failed(checkEntries(getOperation())) || failed(assignWorkspace()) ||
-      failed(checkPlaces(getOperation())) || failed(checkEarlyStreams(getOperation())) ||
-      failed(checkEarlyCaches(getOperation())))
+      failed(checkPlaces(getOperation())) || failed(checkEarlyReads(getOperation())))
     signalPassFailure();
 }

@@ -29,6 +29,8 @@ constexpr int64_t cacheEntries(bool blocks, bool vStrides) {
 }
 /// Table entries that an argument of this type takes.
 int64_t numEntries(mlir::Type type);
+/// Whether a kernel.grid_sync stands between an earlier operation of a kernel and `op`.
+bool isBehindGridSync(mlir::Operation *op, mlir::Operation *earlier);
 /// Whether a matmul's factor has several tokens, a row each.
 inline bool isOfTokens(TileType x) { return x.getShape().size() == 2 && x.getShape()[0] > 1; }
 /// Plan key `pdl` of a kernel: how it starts (kernel.func).

@@ -237,16 +237,16 @@ static Operation *topLevel(Operation *op) {
   return op;
 }
 
-/// Whether a kernel.grid_sync stands between two operations of a kernel.
-static bool isOrdered(Operation *a, Operation *b) {
-  a = topLevel(a), b = topLevel(b);
-  if (b->isBeforeInBlock(a))
-    std::swap(a, b);
-  for (; a != b; a = a->getNextNode())
-    if (isa<GridSyncOp>(a))
-      return true;
+bool cfc::kernel::isBehindGridSync(Operation *op, Operation *earlier) {
+  Operation *last = topLevel(op);
+  for (Operation *one = topLevel(earlier); one && one != last; one = one->getNextNode())
+    if (isa<GridSyncOp>(one))
+      return one->isBeforeInBlock(last);
   return false;
 }
+
+/// Whether a kernel.grid_sync stands between two operations of a kernel.
+static bool isOrdered(Operation *a, Operation *b) { return isBehindGridSync(a, b) || isBehindGridSync(b, a); }
 
 /// Only kernel.grid_sync orders the clusters of a kernel: what one writes another cannot read before, under
 /// whatever name. Streams, gains and rotations are read ahead of it.

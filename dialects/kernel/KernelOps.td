@@ -211,7 +211,8 @@ def Kernel_GridSyncOp : Kernel_Op<"grid_sync", []> {
   let summary = "every CTA waits until all CTAs of the grid have come here: what any has written, all may read behind it";
   let description = [{
     Stands outside of loops over items. The launch is cooperative: all its clusters run at a time. Streams go on: the ring
-    is filled with what is consumed behind the barrier. `counter` is a byte offset in the workspace.
+    is filled with what is consumed behind the barrier, so nothing of that may be written before it, nor rows of a cache appended
+    that the stream takes: it ends before them where it has the append's slot. `counter` is a byte offset in the workspace.
   }];
   let arguments = (ins DefaultValuedAttr<I64Attr, "-1">:$counter);
   let assemblyFormat = "attr-dict";

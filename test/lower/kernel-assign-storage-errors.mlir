@@ -176,3 +176,101 @@ kernel.func @both(%z: memref<64xf16>, %q: memref<64xf16>, %c: !kernel.cache<head
   }
   kernel.return
 }
+
+// -----
+
+// Without pdl likewise: the ring is filled with the second loop's stream while the first appends.
+kernel.func @joined(%x: memref<64xf16>, %q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 64, f16>, %s: memref<1xi64>, %l: memref<1xi32>, %y: memref<64xf16>) axes(head = 1 @grid, head2 = 1 @grid) plan() {
+  kernel.for_items %h over head {
+    %k = kernel.read %x at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.append %k, %k to %c slot %s at %h : !kernel.tile<64xf16>, !kernel.tile<64xf16>, !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi64>, !kernel.item
+  }
+  kernel.grid_sync
+  kernel.for_items %h over head2 {
+    %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    // expected-error@+1 {{takes rows to which this kernel may append before a kernel.grid_sync, ahead of which streams are read: it must have the append's slot, or be in a kernel of its own}}
+    %kv = kernel.load_cache %c tokens %l at %h bound 128 : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, !kernel.item -> <64, f16>
+    %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
+    %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
+    kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+  }
+  kernel.return
+}
+
+// -----
+
+// With pdl = 1, and a slot that is not the append's.
+kernel.func @other_slot(%x: memref<64xf16>, %q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 64, f16>, %s: memref<1xi64>, %s2: memref<1xi64>, %l: memref<1xi32>, %y: memref<64xf16>) axes(head = 1 @grid, head2 = 1 @grid) plan(pdl = 1) {
+  kernel.for_items %h over head {
+    %k = kernel.read %x at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.append %k, %k to %c slot %s at %h : !kernel.tile<64xf16>, !kernel.tile<64xf16>, !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi64>, !kernel.item
+  }
+  kernel.grid_sync
+  kernel.for_items %h over head2 {
+    %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    // expected-error@+1 {{takes rows to which this kernel may append before a kernel.grid_sync}}
+    %kv = kernel.load_cache %c tokens %l slot %s2 at %h bound 128 : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, memref<1xi64>, !kernel.item -> <64, f16>
+    %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
+    %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
+    kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+  }
+  kernel.return
+}
+
+// -----
+
+// The last 16 bytes of what is streamed are the first that another kernel writes.
+module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 0 : i64} {
+  kernel.func @early_part(%x: memref<8xf16> {kernel.entry = 0 : i32}, %w: memref<8x8xf16> {kernel.name = "w", kernel.workspace = 256 : i64}, %y: memref<8xf32> {kernel.entry = 1 : i32}) axes() plan(pdl = 1) {
+    %t = kernel.read %x : memref<8xf16> -> !kernel.tile<8xf16>
+    // expected-error@+1 {{streams what a kernel of this file writes, which with pdl = 1 may not be there yet}}
+    %s = kernel.load %w rows [8] : memref<8x8xf16> -> !kernel.stream<8x8xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<8x8xf16>, !kernel.tile<8xf16> -> !kernel.tile<8xf32>
+    kernel.write %m, %y : !kernel.tile<8xf32>, memref<8xf32>
+    kernel.return
+  }
+  kernel.func @late_part(%v: memref<64xf16> {kernel.entry = 2 : i32}, %w: memref<64xf16> {kernel.name = "v2", kernel.workspace = 368 : i64}) axes() plan() {
+    %t = kernel.read %v : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.write %t, %w : !kernel.tile<64xf16>, memref<64xf16>
+    kernel.return
+  }
+}
+
+// -----
+
+// A length that begins in the middle of what the kernel before writes.
+module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 0 : i64} {
+  kernel.func @makes_length(%x: memref<64xf16> {kernel.entry = 0 : i32}, %z: memref<64xf16> {kernel.name = "z", kernel.workspace = 128 : i64}) axes() plan(pdl = 1, lets_next = 2) {
+    %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.write %t, %z : !kernel.tile<64xf16>, memref<64xf16>
+    kernel.return
+  }
+  kernel.func @takes_length(%q: memref<64xf16> {kernel.entry = 1 : i32}, %c: !kernel.cache<heads = 1, dim = 64, f16> {kernel.entry = 2 : i32, kernel.name = "c"}, %l: memref<1xi32> {kernel.name = "l", kernel.workspace = 192 : i64}, %y: memref<64xf16> {kernel.entry = 7 : i32}) axes(head = 1 @grid) plan(pdl = 2) {
+    kernel.for_items %h over head {
+      %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+      // expected-error@+1 {{takes what a kernel of this file writes, which with pdl = 2 may not be there yet}}
+      %kv = kernel.load_cache %c tokens %l at %h bound 128 : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, !kernel.item -> <64, f16>
+      %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
+      %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
+      kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+    }
+    kernel.return
+  }
+}
+
+// -----
+
+// Weights under another name than that which the first part writes.
+module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 16 : i64} {
+  kernel.func @alias(%v: memref<64xf16> {kernel.entry = 0 : i32}, %x: memref<8xf16> {kernel.entry = 1 : i32}, %z: memref<64xf16> {kernel.name = "z", kernel.workspace = 256 : i64}, %w: memref<8x8xf16> {kernel.name = "w", kernel.workspace = 288 : i64}, %y: memref<8xf32> {kernel.entry = 2 : i32}) axes() plan() {
+    %t = kernel.read %v : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.write %t, %z : !kernel.tile<64xf16>, memref<64xf16>
+    kernel.grid_sync {counter = 0 : i64}
+    %f = kernel.read %x : memref<8xf16> -> !kernel.tile<8xf16>
+    // expected-error@+1 {{takes what this kernel writes before a kernel.grid_sync, ahead of which streams, gains and what says which rows to take are read: it must be in a kernel of its own}}
+    %s = kernel.load %w rows [8] : memref<8x8xf16> -> !kernel.stream<8x8xf16>
+    %m = kernel.matmul %s, %f slots 1 : !kernel.stream<8x8xf16>, !kernel.tile<8xf16> -> !kernel.tile<8xf32>
+    kernel.write %m, %y : !kernel.tile<8xf32>, memref<8xf32>
+    kernel.return
+  }
+}

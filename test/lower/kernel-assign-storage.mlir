@@ -71,3 +71,46 @@ kernel.func @runs(%x: memref<6x8xf32>, %y: memref<3xf32>) axes(item = 6 @grid) p
   }
   kernel.return
 }
+
+// -----
+
+// The second loop's stream has the append's slot, and ends there.
+// CHECK-LABEL: kernel.func @joined
+kernel.func @joined(%x: memref<64xf16>, %q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 64, f16>, %s: memref<1xi64>, %l: memref<1xi32>, %y: memref<64xf16>) axes(head = 1 @grid, head2 = 1 @grid) plan(pdl = 1) {
+  kernel.for_items %h over head {
+    %k = kernel.read %x at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.append %k, %k to %c slot %s at %h : !kernel.tile<64xf16>, !kernel.tile<64xf16>, !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi64>, !kernel.item
+  }
+  // CHECK: kernel.grid_sync {counter = 0
+  kernel.grid_sync
+  kernel.for_items %h over head2 {
+    %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    // CHECK: kernel.load_cache
+    %kv = kernel.load_cache %c tokens %l slot %s at %h bound 128 : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, memref<1xi64>, !kernel.item -> <64, f16>
+    %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
+    %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
+    kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+  }
+  kernel.return
+}
+
+// -----
+
+// What an early kernel streams may lie right behind what another writes.
+// CHECK-LABEL: module attributes {kernel.workspace_bytes = 1024
+// CHECK: kernel.func @early_behind
+module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 0 : i64} {
+  kernel.func @early_behind(%x: memref<8xf16> {kernel.entry = 0 : i32}, %w: memref<8x8xf16> {kernel.name = "w", kernel.workspace = 256 : i64}, %y: memref<8xf32> {kernel.entry = 1 : i32}) axes() plan(pdl = 1) {
+    %t = kernel.read %x : memref<8xf16> -> !kernel.tile<8xf16>
+    %s = kernel.load %w rows [8] : memref<8x8xf16> -> !kernel.stream<8x8xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<8x8xf16>, !kernel.tile<8xf16> -> !kernel.tile<8xf32>
+    kernel.write %m, %y : !kernel.tile<8xf32>, memref<8xf32>
+    kernel.return
+  }
+  kernel.func @late_part(%v: memref<64xf16> {kernel.entry = 2 : i32}, %a: memref<64xf16> {kernel.name = "a", kernel.workspace = 128 : i64}, %b: memref<64xf16> {kernel.name = "b", kernel.workspace = 384 : i64}) axes() plan() {
+    %t = kernel.read %v : memref<64xf16> -> !kernel.tile<64xf16>
+    kernel.write %t, %a : !kernel.tile<64xf16>, memref<64xf16>
+    kernel.write %t, %b : !kernel.tile<64xf16>, memref<64xf16>
+    kernel.return
+  }
+}
