@@ -191,7 +191,10 @@ LogicalResult KernelLowering::lowerBlock(Block &block) {
       if (isa<ReadOp>(op.getNextNode()))
         continue;
     }
-    if (failed(reads.size() > 1 ? lowerReads(reads) : lowerOp(&op)))
+    bool together = reads.size() > 1;
+    if (!together)
+      loadRotationsAhead();
+    if (failed(together ? lowerReads(reads) : lowerOp(&op)))
       return failure();
     reads.clear();
     if (!isa<LoadOp, LoadCacheOp, ExtractOp, OuterOp, InnerOp, ProducerOp, ReturnOp, YieldOp, ForItemsOp>(op))
@@ -305,7 +308,9 @@ LogicalResult KernelLowering::lowerForItems(ForItemsOp op) {
                          ring = {args[0], args[1], ring.first};
                          round = args[2];
                          setItem(op, i);
+                         loadAhead(op);
                          result = lowerBlock(op.getBody().front());
+                         forgetAhead();
                          b.loc = op.getLoc();
                          if (usesBulkExchange(op)) // its buffers were read here, and copies write them next
                            b.create<simt::FenceProxyAsyncOp>();

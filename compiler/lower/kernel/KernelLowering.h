@@ -253,6 +253,11 @@ private:
   //===-- LowerMemory.cpp ----------------------------------------------------------===//
   llvm::LogicalResult lowerRead(ReadOp op);
   llvm::LogicalResult lowerReads(llvm::ArrayRef<ReadOp> ops);
+  /// Loads what depends on an item's number alone, while its first tiles are read: slots, lengths and
+  /// positions of requests, and the rotations there.
+  void loadAhead(ForItemsOp loop);
+  void loadRotationsAhead();
+  void forgetAhead();
   struct ReadWords {
     Value base; ///< address of this CTA's part
     int64_t count = 0, word = 0;
@@ -470,8 +475,11 @@ private:
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> gains; ///< of norms, by chunk of this thread
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Values>> held;  ///< chunks of norms of several tokens
   llvm::DenseMap<std::pair<Value, Value>, std::pair<Value, Value>>
-      rotations;                        ///< (table, position) → cos, sin
-  llvm::DenseMap<Value, Value> scalars; ///< position, length or slot argument → its element, in this role
+      rotations;                          ///< (table, position) → cos, sin
+  llvm::DenseMap<Value, Value> scalars;   ///< position, length or slot argument → its element, in this role
+  llvm::SmallVector<Value> scalarsOfItem; ///< those of them that are of the item at hand
+  llvm::SmallVector<RopeOp> rotationsDue; ///< of the item at hand, whose positions are on their way
+  llvm::SmallVector<std::pair<Value, Value>> rotationsOfItem;
   llvm::DenseMap<mlir::Operation *, Arrivals> arrivals; ///< of streamed sums
   llvm::DenseMap<mlir::Operation *, Value> starts,
       orders;                         ///< of sums that wait: what the counts were, of thread 0

@@ -106,11 +106,15 @@ struct Attend {
   Value shuffleXor(Value v, int64_t x) {
     return b.create<simt::ShuffleOp>(v.getType(), simt::ShuffleMode::Xor, v, b.i32(x)).getResult();
   }
-  /// Over the 8 token rows that lanes of one column hold.
-  Value acrossTokens(Value v, function_ref<Value(Value, Value)> merge) {
-    for (int64_t x : {4, 8, 16})
-      v = merge(v, shuffleXor(v, x));
-    return v;
+  /// Over the 8 token rows that lanes of one column hold, of several columns at a time.
+  void acrossTokens(MutableArrayRef<Value> columns, function_ref<Value(Value, Value)> merge) {
+    for (int64_t x : {4, 8, 16}) {
+      Values others;
+      for (Value v : columns)
+        others.push_back(shuffleXor(v, x));
+      for (auto [v, other] : llvm::zip_equal(columns, others))
+        v = merge(v, other);
+    }
   }
 
   /// Addresses in a slot of a token's row of `dims`, for each 32 of its bytes, of their half `side`: boxes of
@@ -197,9 +201,11 @@ struct Attend {
       }
       s[i] = b.select(exists[i / 2], score, b.negInf());
     }
-    Values p(4, b.f32(0));
-    for (int j = 0; j < std::min<int64_t>(columns, 2); ++j) { // one head has no second column
-      Value top = acrossTokens(b.fmax(s[j], s[2 + j]), [&](Value x, Value y) { return b.fmax(x, y); });
+    Values p(4, b.f32(0)), tops;
+    for (int j = 0; j < std::min<int64_t>(columns, 2); ++j) // one head has no second column
+      tops.push_back(b.fmax(s[j], s[2 + j]));
+    acrossTokens(tops, [&](Value x, Value y) { return b.fmax(x, y); });
+    for (auto [j, top] : llvm::enumerate(tops)) {
       Value m = b.fmax(state.m[j], top);
       Value safe = b.select(b.isNegInf(m), b.f32(0), m);
       Value alpha = b.exp2(b.fsub(state.m[j], safe));
@@ -278,8 +284,7 @@ struct Attend {
 
   /// Writes n-tile `tile` of this warp's lane to [head][v_dim + 2].
   void storeTile(TileState &state, int64_t tile, Value to) {
-    for (Value &l : state.l)
-      l = acrossTokens(l, [&](Value x, Value y) { return b.fadd(x, y); });
+    acrossTokens(state.l, [&](Value x, Value y) { return b.fadd(x, y); });
     for (int j = 0; j < 2; ++j) {
       Value head = b.add(b.mul(b.rem(lane, 4), 2), 8 * tile + j);
       b.ifThen(b.lt(head, heads), [&] {

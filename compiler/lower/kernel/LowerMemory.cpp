@@ -1,5 +1,6 @@
 //===- LowerMemory.cpp - Tiles from and to global memory ------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace cfc;
@@ -56,6 +57,91 @@ KernelLowering::ReadWords KernelLowering::wordsOfRead(ReadOp op) {
           word};
 }
 
+namespace {
+/// Arguments of which an operation takes the element of the request of `item`.
+struct RequestScalars {
+  Value item;
+  SmallVector<Value> arguments;
+
+  static RequestScalars of(Operation *op) {
+    return TypeSwitch<Operation *, RequestScalars>(op)
+        .Case([](AppendOp o) -> RequestScalars { return {o.getItem(), {o.getSlot()}}; })
+        .Case([](AttendNewOp o) -> RequestScalars { return {o.getItem(), {o.getSlot()}}; })
+        .Case([](RopeOp o) -> RequestScalars { return {o.getItem(), {o.getPosition()}}; })
+        .Case([](LoadCacheOp o) -> RequestScalars {
+          if (o.isShare()) // a work list knows the lengths
+            return {};
+          return {o.getItem(), o.getSlot() ? SmallVector<Value>{o.getLength(), o.getSlot()}
+                                           : SmallVector<Value>{o.getLength()}};
+        })
+        .Default([](Operation *) -> RequestScalars { return {}; });
+  }
+};
+} // namespace
+
+/// Whether rows of query tokens, not requests, have the elements.
+static bool hasQueries(Operation *op) {
+  auto append = dyn_cast<AppendOp>(op);
+  auto load = dyn_cast<LoadCacheOp>(op);
+  auto attend = dyn_cast<AttendNewOp>(op);
+  return (append && append.getQueries()) || (load && load.getQueries()) || (attend && attend.hasQueries());
+}
+
+/// Whether `item` is `loop` itself or some of these in a row.
+static bool isOuterOf(Value item, Value loop) {
+  while (auto outer = item ? item.getDefiningOp<OuterOp>() : OuterOp())
+    item = outer.getItem();
+  return item == loop;
+}
+
+void KernelLowering::loadAhead(ForItemsOp loop) {
+  Block &body = loop.getBody().front();
+  int64_t all = itemsOf(loop.getItem());
+  llvm::SmallDenseSet<Value> others; // of which a request's element is not the only one that is taken
+  bool ofTokens = false;
+  body.walk([&](Operation *op) {
+    ofTokens |= hasQueries(op);
+    if (auto [taken, arguments] = RequestScalars::of(op); !isOuterOf(taken, loop.getItem()))
+      others.insert(arguments.begin(), arguments.end());
+  });
+  if (ofTokens)
+    return;
+  for (Operation &op : body)
+    for (Value argument : RequestScalars::of(&op).arguments) {
+      int64_t n = cast<MemRefType>(argument.getType()).getNumElements();
+      if (n == 1 || all % n || others.contains(argument))
+        continue;
+      if (!scalars.contains(argument)) {
+        b.loc = op.getLoc();
+        scalars[argument] = scalar(argument, b.div(item(loop.getItem()), all / n));
+        scalarsOfItem.push_back(argument);
+      }
+      if (auto rope = dyn_cast<RopeOp>(op))
+        rotationsDue.push_back(rope);
+    }
+}
+
+/// Each thread has the same pair in all heads where a head's pairs divide the threads.
+void KernelLowering::loadRotationsAhead() {
+  for (RopeOp op : std::exchange(rotationsDue, {})) {
+    int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
+    auto key = std::pair(op.getTable(), op.getPosition());
+    if (threads % half || rotations.contains(key))
+      continue;
+    b.loc = op.getLoc();
+    Value row = rotationRow(op, scalar(op.getPosition()), b.eq(tid, 0));
+    rotations[key] = loadRotation(op, row, b.rem(tid, half));
+    rotationsOfItem.push_back(key);
+  }
+}
+
+void KernelLowering::forgetAhead() {
+  for (Value argument : std::exchange(scalarsOfItem, {}))
+    scalars.erase(argument);
+  for (auto &key : std::exchange(rotationsOfItem, {}))
+    rotations.erase(key);
+}
+
 /// Reads in a row wait for memory once.
 LogicalResult KernelLowering::lowerReads(ArrayRef<ReadOp> ops) {
   SmallVector<std::pair<ReadWords, Value>> loaded;
@@ -68,6 +154,7 @@ LogicalResult KernelLowering::lowerReads(ArrayRef<ReadOp> ops) {
                     b.offset(from.base, b.mul(b.min(tid, b.i32(from.count - 1)), from.word)));
     loaded.push_back({from, data});
   }
+  loadRotationsAhead(); // their positions have come by now
   for (auto [at, what] : llvm::zip_equal(ops, loaded)) {
     ReadOp op = at;
     auto [from, data] = what;

@@ -286,7 +286,7 @@ Value KernelLowering::rotationRow(RopeOp op, Value position, Value reports) {
 /// The position of an item.
 Value KernelLowering::positionOf(RopeOp op) {
   int64_t positions = cast<MemRefType>(op.getPosition().getType()).getNumElements();
-  if (!op.getItem() || positions == 1)
+  if (!op.getItem() || positions == 1 || scalars.contains(op.getPosition()))
     return scalar(op.getPosition());
   Value index = b.div(item(op.getItem()), itemsOf(op.getItem()) / positions);
   return b.load(b.getI32Type(), b.offset(memory.lookup(op.getPosition()), b.mul(index, 4)));

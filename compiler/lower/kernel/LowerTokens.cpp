@@ -79,16 +79,14 @@ Value KernelLowering::rowExists(const TokenRows &x, Value row) {
 Value KernelLowering::squaresOfRow(const TokenRows &x, Value row) {
   int64_t chunk = x.inChunks ? kChunk : x.columns % kChunk ? 1 : kChunk, chunks = x.columns / chunk;
   Value exists = rowExists(x, row);
-  // One round: a chunk of each of this lane's virtual lanes, all loads ahead; those from `end` on are none.
-  auto addRound = [&](Value first, int64_t end, ValueRange before) -> Values {
+  // A chunk of each of this lane's virtual lanes; those from `end` on are none.
+  auto loadRound = [&](Value first, int64_t end) -> SmallVector<Values> {
     SmallVector<Values> loaded;
-    SmallVector<Value> mine;
     for (int64_t i = 0; i < kHeld; ++i) {
       Value c = b.add(first, b.add(lane, 32 * i));
       Value has = 32 * (i + 1) <= end ? exists : b.lt(b.add(lane, 32 * i), end);
       if (has && exists && has != exists)
         has = b.andI(has, exists);
-      mine.push_back(has);
       if (32 * i >= end) {
         loaded.emplace_back();
         continue;
@@ -107,6 +105,9 @@ Value KernelLowering::squaresOfRow(const TokenRows &x, Value row) {
       }
       loaded.push_back(elements);
     }
+    return loaded;
+  };
+  auto addRound = [&](ArrayRef<Values> loaded, ValueRange before) -> Values {
     Values sums(before);
     for (int64_t i = 0; i < kHeld; ++i) {
       Values elements = x.inChunks && !loaded[i].empty() ? chunkElements(x.element, loaded[i]) : loaded[i];
@@ -118,12 +119,23 @@ Value KernelLowering::squaresOfRow(const TokenRows &x, Value row) {
     return sums;
   };
   Values sums(kHeld, b.f32(0));
-  int64_t rounds = chunks / kVirtualLanes;
+  int64_t rounds = chunks / kVirtualLanes, rest = chunks % kVirtualLanes;
+  // Few rounds wait for memory once, where registers hold them.
+  constexpr int64_t kTogether = 2, kThreads = 288;
+  if (x.inChunks && rounds == kTogether && !rest && threads <= kThreads && !x.element.isF32()) {
+    SmallVector<Values> all[kTogether];
+    for (int64_t r = 0; r < kTogether; ++r)
+      all[r] = loadRound(b.i32(r * kVirtualLanes), kVirtualLanes);
+    for (const SmallVector<Values> &loaded : all)
+      sums = addRound(loaded, sums);
+    rounds = 0;
+  }
   if (rounds)
-    sums = b.loop(b.i32(0), b.i32(rounds * kVirtualLanes), b.i32(kVirtualLanes), sums,
-                  [&](Value first, ValueRange args) { return addRound(first, kVirtualLanes, args); });
-  if (int64_t rest = chunks % kVirtualLanes)
-    sums = addRound(b.i32(rounds * kVirtualLanes), rest, sums);
+    sums =
+        b.loop(b.i32(0), b.i32(rounds * kVirtualLanes), b.i32(kVirtualLanes), sums,
+               [&](Value first, ValueRange args) { return addRound(loadRound(first, kVirtualLanes), args); });
+  if (rest)
+    sums = addRound(loadRound(b.i32(chunks / kVirtualLanes * kVirtualLanes), rest), sums);
   Value sum = mergeTree<Value>(
       kHeld, [&](int64_t i) { return sums[i]; }, [&](Value p, Value q) { return b.fadd(p, q); });
   for (int64_t mask = 16; mask; mask /= 2)

@@ -1,5 +1,6 @@
 //===- SimtBuilder.cpp - Writes simt code in few words ------------------------===//
 #include "compiler/lower/kernel/SimtBuilder.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace cfc;
@@ -41,12 +42,12 @@ Value SimtBuilder::rounded(Value f32, Type element) {
   return isE4m3(element) ? lowE4m3(*this, toE4m3(*this, f32)) : toF32(fromF32(f32, element));
 }
 
+// As a vector, for which a GPU has one instruction (cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32).
 Value SimtBuilder::pack(Value lo, Value hi, Type element) {
-  auto bits = [&](Value v) {
-    Value half = bitcast(getI16Type(), fromF32(v, element));
-    return createOrFold<arith::ExtUIOp>(loc, getI32Type(), half);
-  };
-  return orI(bits(lo), shl(bits(hi), 16));
+  auto pair = VectorType::get({2}, element);
+  Value both = create<vector::FromElementsOp>(pair, ValueRange{fromF32(lo, element), fromF32(hi, element)});
+  Value word = create<vector::BitCastOp>(VectorType::get({1}, getI32Type()), both);
+  return create<vector::ExtractOp>(word, 0);
 }
 
 std::pair<Value, Value> SimtBuilder::unpack(Value reg, Type element) {
