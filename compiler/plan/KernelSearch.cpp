@@ -42,7 +42,7 @@ bool KernelSearch::hasLaterWeights() const {
 
 /// How many copies are in the air, and how much is fetched ahead of the ring. Where a plan does not say: as
 /// many as keep the memory busy; and what fills the time until the first tile is consumed.
-void KernelSearch::choosePace(Choices &choices, Random *random) const {
+void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) const {
   int64_t slot = 0, clusters = 1;
   for (auto [member, choice] : llvm::zip_equal(members, choices)) {
     slot = std::max(slot, member.sizes.slotBytes(choice));
@@ -51,6 +51,12 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
   const KernelPlan &kernel = choices.front().kernel;
   int64_t sets = setsOf(kernel), each = kernel.ringStages / sets;
   double air = double(clusters) * kernel.part * slot * sets;
+  // A launch that is a whole layer may have more in the air where the next one does not fill its rings beside
+  // it: 10 tiles of 16 KB on 64 SMs took 24.2, 30.9 and 53.1 us instead of 24.5, 31.2 and 53.6 with 6. All
+  // are weighed with as many, for constants were fitted to such.
+  constexpr double kMoreWhereAlone = 5.0 / 3;
+  double airBytes =
+      machine->airBytes * (weighed && place.alone && !startsEarly(kernel) ? kMoreWhereAlone : 1);
   // One lane starts the copies of all sets: where it waits for tiles of 8 KB it is late with the others
   // (measured; with 16 KB it is not).
   constexpr int64_t kWorthWaiting = 16384;
@@ -58,14 +64,13 @@ void KernelSearch::choosePace(Choices &choices, Random *random) const {
                   auto &[member, choice] = pair;
                   return member.sizes.leastTileBytes(choice) >= kWorthWaiting;
                 });
-  int64_t inFlight = limits ? std::max<int64_t>(2, std::llround(machine->airBytes / air)) : each;
+  int64_t inFlight = limits ? std::max<int64_t>(2, std::llround(airBytes / air)) : each;
   // Of a CTA. Where it reads the rows of several tokens at the start, but norms none, more is in the way of
   // those (measured: 48 KB 32.4 us, none and 96 KB 32.8).
   constexpr int64_t kPrefetchBytes = 96 << 10, kBesideTokens = 48 << 10;
   bool besideTokens = llvm::all_of(members, [](const Member &member) {
-    return member.shape().isOfTokens() && llvm::none_of(member.sizes.getOps(), [](const OpSizes &op) {
-             return op.kind == OpSizes::Norm;
-           });
+    return member.shape().isOfTokens() &&
+           llvm::none_of(member.sizes.getOps(), [](const OpSizes &op) { return op.kind == OpSizes::Norm; });
   });
   int64_t prefetch =
       kernel.weights == Layout::Packed && kernel.pdl > 0 && slot
@@ -115,7 +120,7 @@ void KernelSearch::addCandidate(ArrayRef<OwnChoice> choices, Random *random, Ref
     candidate.choices.push_back(own.choice);
     candidate.stuck = candidate.stuck ? candidate.stuck : own.stuck;
   }
-  choosePace(candidate.choices, random);
+  choosePace(candidate.choices, /*weighed=*/false, random);
   candidate.shared = estimateShared(candidate.choices);
   // Estimates are off by a little: what they refuse by more than 1/4 is out of reach.
   if (!fits(candidate, -candidate.shared / 4, refusal))
@@ -125,6 +130,8 @@ void KernelSearch::addCandidate(ArrayRef<OwnChoice> choices, Random *random, Ref
   stuck = candidate.stuck ? candidate.stuck : stuck;
   if (!random && !candidate.stuck)
     candidate.us = weigh(sizes, candidate.choices, limit);
+  if (!random)
+    choosePace(candidate.choices, /*weighed=*/true, random);
   if (random || (!candidate.stuck && candidate.us < limit))
     candidates.push_back(std::move(candidate));
 }
