@@ -90,7 +90,9 @@ int64_t cfc::finishers(int64_t rows, int64_t items, const KernelPlan &plan, Exch
   constexpr int64_t kFour = 4; // rows of a thread
   if (finish != Exchange::Waiting || rows % (plan.part * kFour))
     return 0;
-  int64_t n = 8; // each reads 1 / n of the sums; more of them keep more SMs from the next kernel
+  // Each reads 1 / n of the sums; more of them keep more SMs from the next kernel. Where that does not start
+  // before all have ended, fewer are a little quicker (measured: 4 instead of 8, 0.1 us of 30.4).
+  int64_t n = startsEarly(plan) ? 8 : 4;
   while (n > items || rows % (plan.part * kFour * n))
     n /= 2;
   return n;

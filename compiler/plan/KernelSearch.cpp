@@ -77,7 +77,7 @@ void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) co
           ? std::clamp<int64_t>((besideTokens ? kBesideTokens : kPrefetchBytes) / slot / sets, 1, 3)
           : 0;
   // What the memory delivers while consumers exchange, and attend to little.
-  constexpr double kLaterBytes = 8e6;
+  constexpr double kLaterBytes = 10e6;
   int64_t later = kernel.weights == Layout::Packed && !startsEarly(kernel) && hasLaterWeights()
                       ? std::llround(kLaterBytes / air) * sets
                       : 0;
