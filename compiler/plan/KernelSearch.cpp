@@ -40,6 +40,16 @@ bool KernelSearch::hasLaterWeights() const {
   return false;
 }
 
+/// Whether more of what is streamed are weights than cached tokens.
+bool KernelSearch::streamsMoreWeights() const {
+  double all = 0, weights = 0;
+  for (const KernelSizes *one : sizes) {
+    all += streamedUs(*one, *machine, options->length);
+    weights += streamedUs(*one, *machine, {0});
+  }
+  return 2 * weights > all;
+}
+
 /// How many copies are in the air, and how much is fetched ahead of the ring. Where a plan does not say: as
 /// many as keep the memory busy; and what fills the time until the first tile is consumed.
 void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) const {
@@ -51,12 +61,13 @@ void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) co
   const KernelPlan &kernel = choices.front().kernel;
   int64_t sets = setsOf(kernel), each = kernel.ringStages / sets;
   double air = double(clusters) * kernel.part * slot * sets;
-  // A launch that is a whole layer may have more in the air where the next one does not fill its rings beside
-  // it: 10 tiles of 16 KB on 64 SMs took 24.2, 30.9 and 53.1 us instead of 24.5, 31.2 and 53.6 with 6. All
-  // are weighed with as many, for constants were fitted to such.
+  // A launch that is a whole layer may have more weights in the air where the next one does not fill its
+  // rings beside it: 10 tiles of 16 KB on 64 SMs took 24.4 and 30.7 us instead of 24.5 and 31.2 with 6, but
+  // of more cached tokens than weights 54.6 instead of 53.5. All are weighed with as many: constants were
+  // fitted to such.
   constexpr double kMoreWhereAlone = 5.0 / 3;
-  double airBytes =
-      machine->airBytes * (weighed && place.alone && !startsEarly(kernel) ? kMoreWhereAlone : 1);
+  bool more = weighed && place.alone && !startsEarly(kernel) && streamsMoreWeights();
+  double airBytes = machine->airBytes * (more ? kMoreWhereAlone : 1);
   // One lane starts the copies of all sets: where it waits for tiles of 8 KB it is late with the others
   // (measured; with 16 KB it is not).
   constexpr int64_t kWorthWaiting = 16384;
@@ -77,9 +88,9 @@ void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) co
           ? std::clamp<int64_t>((besideTokens ? kBesideTokens : kPrefetchBytes) / slot / sets, 1, 3)
           : 0;
   // What the memory delivers while consumers exchange, and attend to little.
-  constexpr double kLaterBytes = 10e6;
+  double laterBytes = more ? 10e6 : 8e6;
   int64_t later = kernel.weights == Layout::Packed && !startsEarly(kernel) && hasLaterWeights()
-                      ? std::llround(kLaterBytes / air) * sets
+                      ? std::llround(laterBytes / air) * sets
                       : 0;
   if (random && random->below(2))
     inFlight = 2 + random->below(each);

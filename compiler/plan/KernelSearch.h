@@ -164,6 +164,7 @@ private:
   int64_t joinedOf(const Member &member) const { return member.index ? member.index != index() : -1; }
 
   bool hasLaterWeights() const;
+  bool streamsMoreWeights() const;
   bool readsCacheAhead() const;
   bool leavesSmsIdle(const KernelChoice &choice) const;
   std::vector<KernelShape> shapes;
