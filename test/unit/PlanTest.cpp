@@ -218,6 +218,44 @@ TEST_CASE("few KV heads are cut into chunks, which small clusters take") {
     CHECK_THAT(explanationText(*found), Contains(part));
 }
 
+TEST_CASE("how many copies are in the air follows what is streamed, and beside what") {
+  auto kernelsFor = [](const char *graph, int64_t length, const std::string &lines) {
+    Planned planned(graph);
+    PlanOptions options;
+    options.length = length;
+    options.weights = Layout::Packed;
+    std::string error;
+    options.given = parsePlan("graph " + planned.graph().getSymName().str() + "\n" + lines, "given", error);
+    INFO(error);
+    REQUIRE(options.given);
+    std::optional<Plan> plan = planned.plan(options);
+    INFO(planned.message);
+    REQUIRE(plan);
+    return plan->kernels;
+  };
+  const std::string oneLaunch = "kernel 0: part = 8, warps = 4, ring_stages = 10, tile_columns = 128, pdl = ";
+  // 64 CTAs of tiles of 16 KB: 6.3 MB are 6 of them, of mostly weights all 10.
+  auto alone = kernelsFor("llama3_8b_attention_32k", 1024, oneLaunch + "3").front();
+  CHECK(alone.inFlight == 0);
+  CHECK(alone.prefetchLater == 10);
+  auto cached = kernelsFor("llama3_8b_attention_32k", 32768, oneLaunch + "3").front();
+  CHECK(cached.inFlight == 6);
+  CHECK(cached.prefetchLater == 8);
+  // The next launch fills its rings meanwhile.
+  auto overlapped = kernelsFor("llama3_8b_attention_32k", 1024, oneLaunch + "1").front();
+  CHECK(overlapped.inFlight == 6);
+  CHECK(overlapped.prefetchLater == 0);
+  // Beside the rows of several tokens 48 KB go to the L2 ahead, beside a norm 96.
+  const std::string threeLaunches =
+      "kernel 0: part = 8, warps = 4, tile_columns = 256, pdl = 1\nkernel 1: joined = 0\n"
+      "kernel 2: part = 2, warps = 4, tile_columns = 256, pdl = 1\nop linear(%q, %k, %v): kernel = 0\n"
+      "op rope(%qr, %kr): kernel = 1\nop kv_append(%c): kernel = 1\nop attention(%o): kernel = 1\n"
+      "op linear(%y): kernel = 2\nop add(%z): kernel = 2\n";
+  auto batch = kernelsFor("llama3_8b_attention_b8", 1024, threeLaunches);
+  CHECK(batch[0].prefetch == 3);
+  CHECK(batch[2].prefetch == 1);
+}
+
 TEST_CASE("plans that are no text of a plan") {
   CHECK(parseError("") ==
         "p.plan:1:1: error: the plan names no graph; its first line is 'graph NAME hash = …'");
