@@ -380,6 +380,21 @@ ScoreRule Evaluator::ruleOf(AttentionOp op, int64_t head, int64_t query) {
   return rule;
 }
 
+// How often a program rounds a value on the way from what is exact, or from a sum or an attention.
+static int64_t roundingsUpTo(Value value) {
+  int64_t count = 0;
+  while (Operation *op = value.getDefiningOp()) {
+    ++count;
+    if (auto rope = dyn_cast<RopeOp>(op))
+      value = rope.getValues()[cast<OpResult>(value).getResultNumber()];
+    else if (isa<RmsNormOp, LayerNormOp, LinearOp>(op))
+      value = op->getOperand(0);
+    else
+      break;
+  }
+  return count;
+}
+
 // The query heads of a row.
 void Evaluator::attendRow(AttentionOp op, int64_t row, llvm::MutableArrayRef<HeadSummary> heads) {
   KvCacheType type = op.getCache().getType();
@@ -411,6 +426,8 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, llvm::MutableArrayRef<Hea
     kScales.push_back(scaleAt(op.getKScale(), kv));
     vScales.push_back(scaleAt(op.getVScale(), kv));
   }
+  KvAppendOp append = op.getAppend();
+  int64_t qRoundings = roundingsUpTo(op.getQ()), newKRoundings = append ? roundingsUpTo(append.getK()) : 0;
   double *result = out.values[op.getResult()].data() + row * columns(op.getResult());
   auto rowsAt = [&](const void *base, int64_t kv, int64_t head, int64_t token, int64_t block) {
     int64_t offset = kv * head + (type.isPaged() ? 0 : request * block);
@@ -437,6 +454,8 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, llvm::MutableArrayRef<Hea
       rows.attended = &positions;
       rows.kScale = kScales[kv];
       rows.vScale = vScales[kv];
+      rows.qRoundings = qRoundings;
+      rows.newKRoundings = newKRoundings;
       heads[head] = attendHead(rows, q + head * rows.dim, rules[head], result + head * rows.vDim);
     }
   });

@@ -108,13 +108,15 @@ double roundingsOf(const HeadRows &rows, const double *q, const ScoreRule &rule,
     double score =
         square(rule.scale * rows.kScale) * sumTerms<Load>(rowAt(rows, rows.k, rows.newK, token), q, rows.dim,
                                                           [](double a, double b) { return square(a * b); });
-    double distance = sumTerms<Load>(rowAt(rows, rows.v, rows.newV, token), out, rows.vDim,
+    double distance = square(probabilities[i]) / size *
+                      sumTerms<Load>(rowAt(rows, rows.v, rows.newV, token), out, rows.vDim,
                                      [&](double a, double b) { return square(rows.vScale * a - b); });
-    double moved = square(probabilities[i]) * (6 * score + 2) * distance / size;
-    squares += moved;
+    int64_t roundings = rows.qRoundings + (token >= rows.tokens ? rows.newKRoundings : 0);
+    double moved = static_cast<double>(roundings) * score * distance;
+    squares += moved + 2 * distance;
     most = std::max(most, moved);
   }
-  return std::sqrt(3 + squares) + 4.5 * std::sqrt(most);
+  return std::sqrt(3 + squares) + 5 * std::sqrt(most);
 }
 
 template <typename Load>

@@ -35,6 +35,8 @@ struct HeadRows {
   const std::vector<int64_t> *attended = nullptr; ///< positions
   int64_t dim = 0, vDim = 0;
   double kScale = 1, vScale = 1; ///< of all rows
+  /// How often a program rounds q, and an appended K, on the way from what is exact. Cached rows are.
+  int64_t qRoundings = 0, newKRoundings = 0;
 };
 /// A row of activations among its request's new tokens: rows [first, first + count), of which it is `index`.
 struct QueryRow {
