@@ -117,7 +117,8 @@ public:
   void launch(bool cooperative);
   /// All CTAs wait for each other.
   void gridSync();
-  void kernel(const KernelSizes &ofKernel, const KernelChoice &chosen);
+  /// `last`: of the launch; the one behind has to do with no other.
+  void kernel(const KernelSizes &ofKernel, const KernelChoice &chosen, bool last);
   LaunchCost finished() { return cost.us = now, std::move(cost); }
   bool isBeyondLimit() const { return now >= limit; }
 
@@ -502,7 +503,7 @@ void Walk::shareWithNext(int64_t clusters) {
 /// than the memory does.
 static constexpr double kGainOfL2 = 0.6;
 
-void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
+void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen, bool last) {
   sizes = &ofKernel, choice = &chosen, plan = chosen.kernel;
   ItemRounds &deal = cost.kernels.emplace_back();
   deal.items = itemsOf(sizes->getShape(), plan);
@@ -537,23 +538,12 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen) {
       round(rest, 1);
     // Clusters that have no item left make room for the launch behind, which fills its rings meanwhile.
     double done = 1 - double(items % clusters) / clusters;
-    if (group + 1 == tokenGroupsOf(plan))
+    if (last && group + 1 == tokenGroupsOf(plan))
       now -= std::min({machine.tailUs, place.behindUs / 2, (now - whole) * done * done});
   }
-  shareWithNext(clusters);
+  if (last)
+    shareWithNext(clusters);
   finish();
-}
-
-double cfc::streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLength length) {
-  double bytes = 0;
-  for (const OpSizes &op : sizes.getOps()) {
-    if (op.kind == OpSizes::Linear)
-      bytes += 2.0 * static_cast<double>(op.columns * llvm::sum_of(op.widths));
-    if (op.kind == OpSizes::Attention)
-      bytes += static_cast<double>(op.cacheBytes * (op.dim + op.vDim) * std::min(length.tokens, op.capacity) *
-                                   sizes.getShape().getHeadItems());
-  }
-  return bytes / machine.bandwidth * 1e6;
 }
 
 double cfc::leastUs(size_t kernels, const Machine &machine) {
@@ -579,8 +569,8 @@ LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
                         const Machine &machine, CacheLength length, bool describe, Place place,
                         double limit) {
   double joined = choices.size() > 1 ? occupancy(sizes, choices, machine) : 0;
-  // The end of each kernel may take off as much again (Walk::kernel).
-  limit += static_cast<double>(sizes.size()) * std::min(machine.tailUs, place.behindUs / 2);
+  // The end of the last kernel may take off as much again (Walk::kernel).
+  limit += std::min(machine.tailUs, place.behindUs / 2);
   Walk walk(choices.front().kernel, machine, length, describe, place, joined, limit);
   walk.launch(/*cooperative=*/sizes.size() > 1);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
@@ -588,7 +578,7 @@ LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
       break;
     if (i)
       walk.gridSync();
-    walk.kernel(*ofKernel, choice);
+    walk.kernel(*ofKernel, choice, /*last=*/i + 1 == sizes.size());
   }
   return walk.finished();
 }

@@ -48,11 +48,17 @@ struct LaunchCost {
 struct Place {
   bool alone = true;   ///< it is all of it
   double behindUs = 0; ///< in which the memory streams all that the launch behind it wants
+  /// That of a kernel which others of the launch are joined to: no launch is behind it.
+  Place ofEarlierKernel() const { return {alone, 0}; }
   auto operator<=>(const Place &) const = default;
 };
 
 /// Microseconds in which the memory streams all that a kernel wants.
 double streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLength length);
+
+/// The place of launch `i` of a plan, `sizes` of whose kernels are these.
+Place placeOf(llvm::ArrayRef<LaunchRange> launches, size_t i, llvm::ArrayRef<KernelSizes> sizes,
+              const Machine &machine, CacheLength length);
 
 /// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for caches of
 /// this length. Phases are listed only if `describe`: plans are weighed by the thousand. The launch before

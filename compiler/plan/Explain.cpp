@@ -38,12 +38,8 @@ struct PlannedKernels {
   /// Of launch `i` in a chain of plans like this one.
   LaunchCost predict(ArrayRef<LaunchRange> launches, size_t i, const Machine &machine, CacheLength length,
                      bool describe) const {
-    LaunchRange launch = launches[i];
-    Place place{launches.size() == 1};
-    if (i + 1 < launches.size())
-      for (const KernelSizes *behind : sizesOf(launches[i + 1]))
-        place.behindUs += streamedUs(*behind, machine, length);
-    return cfc::predict(sizesOf(launch), choicesOf(launch), machine, length, describe, place);
+    return cfc::predict(sizesOf(launches[i]), choicesOf(launches[i]), machine, length, describe,
+                        placeOf(launches, i, sizes, machine, length));
   }
 
   static std::optional<PlannedKernels> of(attn::GraphOp graph, const Plan &plan) {

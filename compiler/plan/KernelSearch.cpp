@@ -98,6 +98,7 @@ void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) co
     prefetch = random->below(4);
   if (random && later)
     later = random->below(2 * later + 1);
+  later = std::min(later, kMostAhead);
   inFlight = inFlight < each ? inFlight * sets : 0;
   for (KernelChoice &choice : choices) {
     choice.kernel.inFlight = given.inFlight >= 0 ? given.inFlight : inFlight;
@@ -117,7 +118,7 @@ int64_t KernelSearch::estimateShared(ArrayRef<KernelChoice> choices) const {
 
 /// The predicted time of a launch, or of a kernel as if it were one; something from `limit` on if that is
 /// more.
-double KernelSearch::weigh(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
+double KernelSearch::weigh(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices, Place place,
                            double limit) {
   ++weighed;
   return predict(sizes, choices, *machine, options->length, /*describe=*/false, place, limit).us;
@@ -140,7 +141,7 @@ void KernelSearch::addCandidate(ArrayRef<OwnChoice> choices, Random *random, Ref
   anyFits |= candidate.shared <= sharedLimit * 15 / 16;
   stuck = candidate.stuck ? candidate.stuck : stuck;
   if (!random && !candidate.stuck)
-    candidate.us = weigh(sizes, candidate.choices, limit);
+    candidate.us = weigh(sizes, candidate.choices, place, limit);
   if (!random)
     choosePace(candidate.choices, /*weighed=*/true, random);
   if (random || (!candidate.stuck && candidate.us < limit))
@@ -195,7 +196,8 @@ std::vector<OwnChoice> KernelSearch::bestOf(Member &member, ArrayRef<OwnChoice> 
   if (choices.size() == 1)
     return choices.vec();
   constexpr double kNone = std::numeric_limits<double>::infinity();
-  auto us = [&](size_t i, double limit) { return weigh(&member.sizes, choices[i].choice, limit); };
+  Place ofMember = &member == &members.back() ? place : place.ofEarlierKernel();
+  auto us = [&](size_t i, double limit) { return weigh(&member.sizes, choices[i].choice, ofMember, limit); };
   size_t hint = std::min(member.quickest, choices.size() - 1), quickest = hint;
   double least = us(hint, kNone);
   for (size_t i = 0; i < choices.size(); ++i) {

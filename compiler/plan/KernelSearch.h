@@ -149,7 +149,8 @@ private:
                            llvm::ArrayRef<OpChoice> ops) const;
   std::vector<OwnChoice> choicesOf(Member &member, KernelPlan kernel, Random *random, Refusal &refusal);
   OwnChoice draw(const Member &member, const KernelPlan &kernel, const WorkOptions &from, Random &random);
-  double weigh(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices, double limit);
+  double weigh(llvm::ArrayRef<const KernelSizes *> sizes, llvm::ArrayRef<KernelChoice> choices, Place place,
+               double limit);
   std::vector<OwnChoice> bestOf(Member &member, llvm::ArrayRef<OwnChoice> choices);
   std::vector<OwnChoice> keptOf(Member &member, const KernelPlan &kernel, Refusal &refusal);
   void addShared(const Domain &domain, int64_t groups, Refusal &refusal);

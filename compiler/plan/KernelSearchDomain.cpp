@@ -255,11 +255,11 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
         "pdl", 2,
         "it takes an attention behind other kernels, to whose cache none of them appends: 0, 1 and 3 "
         "are possible");
-  if (given.inFlight > 64)
+  if (given.inFlight > kMostAhead)
     return refuse("in_flight", given.inFlight, "0 (all) to 64 are possible");
-  if (given.prefetch > 64)
+  if (given.prefetch > kMostAhead)
     return refuse("prefetch", given.prefetch, "0 to 64 are possible");
-  if (given.prefetchLater > 64)
+  if (given.prefetchLater > kMostAhead)
     return refuse("prefetch_later", given.prefetchLater, "0 to 64 are possible");
   if (int64_t n = given.tokenGroups; n && !canGroup(members.front().shape(), n))
     return refuse("token_groups", n,

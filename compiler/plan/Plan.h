@@ -89,6 +89,9 @@ struct OpPlan : OpChoice {
   bool operator==(const OpPlan &) const = default;
 };
 
+/// Tiles in the air, or fetched ahead of the ring, that a kernel's plan can have at most.
+inline constexpr int64_t kMostAhead = 64;
+
 /// Kernels [first, end) of a plan that run in one launch.
 struct LaunchRange {
   size_t first, end;

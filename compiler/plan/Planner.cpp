@@ -167,9 +167,11 @@ Planner::Launch &Planner::launchOf(ArrayRef<KernelShape> shapes, size_t first, P
 /// Lists a launch's choices that may be worth it.
 void Planner::enumerate(Launch &launch, ArrayRef<KernelShape> shapes, size_t first, Place place) {
   SmallVector<KeptChoices *> ofKernels;
-  for (auto [i, shape] : llvm::enumerate(shapes))
+  for (auto [i, shape] : llvm::enumerate(shapes)) {
+    Place ofKernel = i + 1 < shapes.size() ? place.ofEarlierKernel() : place;
     ofKernels.push_back(
-        &kept[{{SmallVector<Operation *>(shape.getOps())}, place, indexThatMatters(first + i)}]);
+        &kept[{{SmallVector<Operation *>(shape.getOps())}, ofKernel, indexThatMatters(first + i)}]);
+  }
   launch.search = std::make_unique<KernelSearch>(shapes, first, place, machine, options, ofKernels);
   // What is not all of a plan is one of two launches at least.
   double limit = place.alone ? worthUs(bestUs, shapes.size(), 1) : worthUs(bestUs, 2, 2);
@@ -207,16 +209,11 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
       ++end;
     ranges.push_back({first, end});
   }
-  auto placeOf = [&](size_t i) {
-    Place place{ranges.size() == 1};
-    if (i + 1 < ranges.size())
-      for (const KernelShape &shape : shapes.slice(ranges[i + 1].first, ranges[i + 1].size()))
-        place.behindUs += streamedUs(KernelSizes(shape), machine, options.length);
-    return place;
-  };
+  std::vector<KernelSizes> sizes(shapes.begin(), shapes.end());
+  auto place = [&](size_t i) { return placeOf(ranges, i, sizes, machine, options.length); };
   SmallVector<Launch *> launches;
   for (auto [i, range] : llvm::enumerate(ranges))
-    launches.push_back(&launchOf(shapes.slice(range.first, range.size()), range.first, placeOf(i)));
+    launches.push_back(&launchOf(shapes.slice(range.first, range.size()), range.first, place(i)));
   // The least that the plan may be weighed by, as far as one knows.
   auto least = [&] {
     double us = 0;
@@ -230,7 +227,7 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
     if (!(least() < bestUs))
       return std::nullopt;
     if (!launch->search)
-      enumerate(*launch, shapes.slice(range.first, range.size()), range.first, placeOf(i));
+      enumerate(*launch, shapes.slice(range.first, range.size()), range.first, place(i));
     if (launch->legal)
       continue;
     refusal.add(launch->why.stage, launch->why.text, launch->why.size);

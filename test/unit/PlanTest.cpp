@@ -1,64 +1,13 @@
 //===- PlanTest.cpp - Plans: text, machines, choices, limits ---------------===//
-#include "compiler/lower/AttnPlan.h"
 #include "compiler/lower/AttnToKernel.h"
-#include "compiler/plan/Explain.h"
-#include "dialects/kernel/Kernel.h"
-#include "mlir/IR/Diagnostics.h"
-#include "mlir/IR/MLIRContext.h"
-#include "mlir/Parser/Parser.h"
-#include <catch2/catch.hpp>
+#include "test/unit/PlanFixture.h"
 #include <set>
 
 using namespace cfc;
+using namespace cfc::test;
 using Catch::Matchers::Contains;
 
 namespace {
-
-/// A graph of the templates and what the planner says of it.
-class Planned {
-public:
-  explicit Planned(const std::string &name = "llama2_7b_attention") {
-    context.loadDialect<attn::AttnDialect, kernel::KernelDialect>();
-    handler.emplace(&context, [this](mlir::Diagnostic &diagnostic) {
-      message += diagnostic.str() + "\n";
-      return mlir::success();
-    });
-    module = mlir::parseSourceFile<mlir::ModuleOp>(CFC_GRAPHS "/" + name + ".mlir", &context);
-    INFO(message);
-    REQUIRE(module);
-    message.clear();
-  }
-  attn::GraphOp graph() { return *module->getOps<attn::GraphOp>().begin(); }
-  std::optional<Plan> plan(const PlanOptions &options = {}) {
-    message.clear();
-    exitCode = 0;
-    mlir::FailureOr<Plan> made = planGraph(graph(), machine, options, exitCode);
-    if (failed(made))
-      return std::nullopt;
-    return made;
-  }
-  std::optional<Plan> random(uint64_t seed) {
-    PlanOptions options;
-    options.randomSeed = seed;
-    return plan(options);
-  }
-  /// The plan with these lines given.
-  std::optional<Plan> given(const std::string &lines) {
-    PlanOptions options;
-    std::string error;
-    options.given = parsePlan("graph " + graph().getSymName().str() + "\n" + lines, "given", error);
-    INFO(error);
-    REQUIRE(options.given);
-    return plan(options);
-  }
-
-  mlir::MLIRContext context;
-  std::optional<mlir::ScopedDiagnosticHandler> handler;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-  Machine machine = *knownMachine("h200");
-  std::string message;
-  int exitCode = 0;
-};
 
 std::string parseError(const std::string &text) {
   std::string error;
@@ -485,35 +434,6 @@ TEST_CASE("plans keep to what a machine holds") {
       CHECK(kernel.sharedBytes <= planned.machine.sharedLimit(kernel.plan.ctasPerSm));
     }
   }
-}
-
-TEST_CASE("the cost model follows what slows a kernel down") {
-  Planned planned;
-  const std::string ops = "op rms_norm(%n): kernel = 0\nop linear(%q, %k, %v): kernel = 0, split = columns, "
-                          "reduce = async\nop rope(%qr, %kr): kernel = 0\nop kv_append(%c): kernel = 0\nop "
-                          "attention(%o): kernel = 0, reduce = async\nop linear(%y): kernel = 0, finish = "
-                          "ordered\nop add(%z): kernel = 0\n";
-  auto us = [&](const std::string &kernel, int64_t length = 4096) {
-    std::string error;
-    std::optional<Plan> plan =
-        parsePlan("graph llama2_7b_attention\nkernel 0: " + kernel + "\n" + ops, "given", error);
-    INFO(error);
-    REQUIRE(plan);
-    return *predictPlan(planned.graph(), *plan, planned.machine, length);
-  };
-  const std::string base = "part = 2, warps = 8, ctas_per_sm = 1, tile_columns = 128";
-  double usual = us(base + ", ring_stages = 8, pdl = 0, weights = packed");
-  CHECK(usual < us(base + ", ring_stages = 8, pdl = 0, weights = native"));
-  CHECK(usual < us(base + ", ring_stages = 2, pdl = 0, weights = packed"));
-  CHECK(usual < us(base + ", ring_stages = 8, pdl = 0, weights = packed, clusters = 16"));
-  CHECK(usual < us(base + ", ring_stages = 8, pdl = 0, weights = packed", 8192));
-  // 32 clusters of 4 do not all fit with one CTA an SM: two of them run alone.
-  const std::string four = "part = 4, warps = 4, ring_stages = 5, tile_columns = 128, weights = packed";
-  CHECK(us(four + ", pdl = 0, ctas_per_sm = 1") > 1.2 * us(four + ", pdl = 0, ctas_per_sm = 2"));
-  // Starting early helps only where there is room.
-  CHECK(us(four + ", pdl = 1, ctas_per_sm = 2") > us(four + ", pdl = 0, ctas_per_sm = 2"));
-  planned.machine.residentClusters[2][4] = 64;
-  CHECK(us(four + ", pdl = 1, ctas_per_sm = 2") < 1.02 * us(four + ", pdl = 0, ctas_per_sm = 2"));
 }
 
 TEST_CASE("machines are read and written") {
