@@ -1,5 +1,6 @@
 //===- LowerMemory.cpp - Tiles from and to global memory ------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -57,68 +58,72 @@ KernelLowering::ReadWords KernelLowering::wordsOfRead(ReadOp op) {
           word};
 }
 
-namespace {
-/// Arguments of which an operation takes the element of the request of `item`.
-struct RequestScalars {
-  Value item;
-  SmallVector<Value> arguments;
+/// Items of `loop` for each of `item`, which is `loop` itself or some of these in a row; 0: it is neither.
+static int64_t itemsFor(Value item, Value loop) {
+  int64_t all = 1;
+  while (auto outer = item ? item.getDefiningOp<OuterOp>() : OuterOp()) {
+    all *= outer.getOf();
+    item = outer.getItem();
+  }
+  return item == loop ? all : 0;
+}
 
-  static RequestScalars of(Operation *op) {
+namespace {
+/// Arguments of which an operation takes the element of its item's request: number i / `items` for item i of
+/// the loop, as the lowering of the operation finds it. 0: it is another one, or not of the item alone.
+struct RequestScalars {
+  SmallVector<Value> arguments;
+  int64_t items = 0;
+
+  static RequestScalars of(Operation *op, Value loop) {
+    auto ofCache = [&](Value item, Value cache, Value queries) -> int64_t {
+      auto type = cast<CacheType>(cache.getType());
+      return queries || type.getRequests() == 1 ? 0 : itemsFor(item, loop) * type.getHeads();
+    };
     return TypeSwitch<Operation *, RequestScalars>(op)
-        .Case([](AppendOp o) -> RequestScalars { return {o.getItem(), {o.getSlot()}}; })
-        .Case([](AttendNewOp o) -> RequestScalars { return {o.getItem(), {o.getSlot()}}; })
-        .Case([](RopeOp o) -> RequestScalars { return {o.getItem(), {o.getPosition()}}; })
-        .Case([](LoadCacheOp o) -> RequestScalars {
-          if (o.isShare()) // a work list knows the lengths
+        .Case([&](AppendOp o) -> RequestScalars {
+          return {{o.getSlot()}, ofCache(o.getItem(), o.getCache(), o.getQueries())};
+        })
+        .Case([&](LoadCacheOp o) -> RequestScalars {
+          if (o.isShare()) // a work list knows what it takes
             return {};
-          return {o.getItem(), o.getSlot() ? SmallVector<Value>{o.getLength(), o.getSlot()}
-                                           : SmallVector<Value>{o.getLength()}};
+          SmallVector<Value> arguments = {o.getLength()};
+          if (o.getSlot())
+            arguments.push_back(o.getSlot());
+          return {arguments, ofCache(o.getItem(), o.getCache(), o.getQueries())};
+        })
+        .Case([&](AttendNewOp o) -> RequestScalars {
+          return {{o.getSlot()}, o.hasQueries() ? 0 : itemsFor(o.getItem(), loop)};
+        })
+        .Case([&](RopeOp o) -> RequestScalars {
+          int64_t positions = cast<MemRefType>(o.getPosition().getType()).getNumElements();
+          return {{o.getPosition()}, itemsFor(o.getItem(), loop) * (itemsOf(o.getItem()) / positions)};
         })
         .Default([](Operation *) -> RequestScalars { return {}; });
   }
 };
 } // namespace
 
-/// Whether rows of query tokens, not requests, have the elements.
-static bool hasQueries(Operation *op) {
-  auto append = dyn_cast<AppendOp>(op);
-  auto load = dyn_cast<LoadCacheOp>(op);
-  auto attend = dyn_cast<AttendNewOp>(op);
-  return (append && append.getQueries()) || (load && load.getQueries()) || (attend && attend.hasQueries());
-}
-
-/// Whether `item` is `loop` itself or some of these in a row.
-static bool isOuterOf(Value item, Value loop) {
-  while (auto outer = item ? item.getDefiningOp<OuterOp>() : OuterOp())
-    item = outer.getItem();
-  return item == loop;
-}
-
 void KernelLowering::loadAhead(ForItemsOp loop) {
   Block &body = loop.getBody().front();
-  int64_t all = itemsOf(loop.getItem());
-  llvm::SmallDenseSet<Value> others; // of which a request's element is not the only one that is taken
-  bool ofTokens = false;
+  llvm::MapVector<Value, int64_t> itemsOfArgument; // 0: not all operations take the same element
   body.walk([&](Operation *op) {
-    ofTokens |= hasQueries(op);
-    if (auto [taken, arguments] = RequestScalars::of(op); !isOuterOf(taken, loop.getItem()))
-      others.insert(arguments.begin(), arguments.end());
-  });
-  if (ofTokens)
-    return;
-  for (Operation &op : body)
-    for (Value argument : RequestScalars::of(&op).arguments) {
-      int64_t n = cast<MemRefType>(argument.getType()).getNumElements();
-      if (n == 1 || all % n || others.contains(argument))
-        continue;
-      if (!scalars.contains(argument)) {
-        b.loc = op.getLoc();
-        scalars[argument] = scalar(argument, b.div(item(loop.getItem()), all / n));
-        scalarsOfItem.push_back(argument);
-      }
-      if (auto rope = dyn_cast<RopeOp>(op))
-        rotationsDue.push_back(rope);
+    auto [arguments, items] = RequestScalars::of(op, loop.getItem());
+    for (Value argument : arguments) {
+      auto [known, isNew] = itemsOfArgument.insert({argument, items});
+      if (!isNew && known->second != items)
+        known->second = 0;
     }
+  });
+  for (auto [argument, items] : itemsOfArgument) {
+    if (!items || scalars.contains(argument))
+      continue;
+    scalars[argument] = scalar(argument, b.div(item(loop.getItem()), items));
+    scalarsOfItem.push_back(argument);
+  }
+  for (auto op : body.getOps<RopeOp>())
+    if (llvm::is_contained(scalarsOfItem, op.getPosition()))
+      rotationsDue.push_back(op);
 }
 
 /// Each thread has the same pair in all heads where a head's pairs divide the threads.
