@@ -52,7 +52,7 @@ bool KernelSearch::streamsMoreWeights() const {
 
 /// How many copies are in the air, and how much is fetched ahead of the ring. Where a plan does not say: as
 /// many as keep the memory busy; and what fills the time until the first tile is consumed.
-void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) const {
+void KernelSearch::choosePace(Choices &choices, bool isWeighed, Random *random) const {
   int64_t slot = 0, clusters = 1;
   for (auto [member, choice] : llvm::zip_equal(members, choices)) {
     slot = std::max(slot, member.sizes.slotBytes(choice));
@@ -66,7 +66,7 @@ void KernelSearch::choosePace(Choices &choices, bool weighed, Random *random) co
   // of more cached tokens than weights 54.6 instead of 53.5. All are weighed with as many: constants were
   // fitted to such.
   constexpr double kMoreWhereAlone = 5.0 / 3;
-  bool more = weighed && place.alone && !startsEarly(kernel) && streamsMoreWeights();
+  bool more = isWeighed && place.alone && !startsEarly(kernel) && streamsMoreWeights();
   double airBytes = machine->airBytes * (more ? kMoreWhereAlone : 1);
   // One lane starts the copies of all sets: where it waits for tiles of 8 KB it is late with the others
   // (measured; with 16 KB it is not).
@@ -132,7 +132,7 @@ void KernelSearch::addCandidate(ArrayRef<OwnChoice> choices, Random *random, Ref
     candidate.choices.push_back(own.choice);
     candidate.stuck = candidate.stuck ? candidate.stuck : own.stuck;
   }
-  choosePace(candidate.choices, /*weighed=*/false, random);
+  choosePace(candidate.choices, /*isWeighed=*/false, random);
   candidate.shared = estimateShared(candidate.choices);
   // Estimates are off by a little: what they refuse by more than 1/4 is out of reach.
   if (!fits(candidate, -candidate.shared / 4, refusal))
@@ -143,7 +143,7 @@ void KernelSearch::addCandidate(ArrayRef<OwnChoice> choices, Random *random, Ref
   if (!random && !candidate.stuck)
     candidate.us = weigh(sizes, candidate.choices, place, limit);
   if (!random)
-    choosePace(candidate.choices, /*weighed=*/true, random);
+    choosePace(candidate.choices, /*isWeighed=*/true, random);
   if (random || (!candidate.stuck && candidate.us < limit))
     candidates.push_back(std::move(candidate));
 }

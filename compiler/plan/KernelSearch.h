@@ -134,7 +134,7 @@ private:
   bool checkResidency(const KernelPlan &kernel, Refusal &refusal) const;
   bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
   void refuseRing(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const;
-  void choosePace(Choices &choices, bool weighed, Random *random) const;
+  void choosePace(Choices &choices, bool isWeighed, Random *random) const;
   llvm::SmallVector<Split> splitsOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan *fixed,
                                     const Member &member) const;
   void addOptions(OpOptions &options, const KernelPlan &kernel, const OpSizes &op, const Member &member,

@@ -427,7 +427,9 @@ void Evaluator::attendRow(AttentionOp op, int64_t row, llvm::MutableArrayRef<Hea
     vScales.push_back(scaleAt(op.getVScale(), kv));
   }
   KvAppendOp append = op.getAppend();
-  int64_t qRoundings = roundingsUpTo(op.getQ()), newKRoundings = append ? roundingsUpTo(append.getK()) : 0;
+  // Of rows that a program has stored and handed over K is exact.
+  int64_t qRoundings = roundingsUpTo(op.getQ()),
+          newKRoundings = append && !inputs.stored ? roundingsUpTo(append.getK()) : 0;
   double *result = out.values[op.getResult()].data() + row * columns(op.getResult());
   auto rowsAt = [&](const void *base, int64_t kv, int64_t head, int64_t token, int64_t block) {
     int64_t offset = kv * head + (type.isPaged() ? 0 : request * block);

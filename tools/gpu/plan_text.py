@@ -89,8 +89,10 @@ def complete(cfc, graph, plan):
     """The full plan of a graph for `--plan=`: auto, random:SEED or a file."""
     command = [cfc, "compile", str(graph), f"--plan={plan}", "--emit=plan", "-o", "-"]
     done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode in (2, 3):  # what cfc says of a plan that it does not take
+        raise Refused(done.stderr.strip().splitlines()[0])
     if done.returncode:
-        raise Refused(done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"exit {done.returncode}")
+        raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     return done.stdout
 
 
