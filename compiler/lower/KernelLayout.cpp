@@ -234,8 +234,11 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
   auto hasBarrier = [&](Operation *op) {
     if (auto exchange = dyn_cast<ExchangeOp>(op))
       return exchanges[op].workers > 1 && exchange.merges() && exchange.getAlgorithm() != Algorithm::Scatter;
-    if (isa<ReadOp>(op) && isa<ReadOp>(op->getNextNode()))
-      return false; // reads in a row have one
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      // Reads in a row have one; what its reader takes from memory by itself has none.
+      bool byReader = read.getResult().hasOneUse() && isa<RmsNormOp>(*read.getResult().user_begin());
+      return !isa<ReadOp>(op->getNextNode()) && !byReader && !readInPlace(read.getResult());
+    }
     return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, WorkListOp, ExtractOp, OuterOp, InnerOp>(op);
   };
   auto readUntil = [&](Operation *user, Value tile) {
