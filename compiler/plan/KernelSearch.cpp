@@ -142,10 +142,11 @@ void KernelSearch::addCandidate(ArrayRef<OwnChoice> choices, Random *random, Ref
   stuck = candidate.stuck ? candidate.stuck : stuck;
   if (!random && !candidate.stuck)
     candidate.us = weigh(sizes, candidate.choices, place, limit);
+  if (!random && (candidate.stuck || candidate.us >= limit))
+    return;
   if (!random)
     choosePace(candidate.choices, /*isWeighed=*/true, random);
-  if (random || (!candidate.stuck && candidate.us < limit))
-    candidates.push_back(std::move(candidate));
+  candidates.push_back(std::move(candidate));
 }
 
 /// Choices for a kernel's operations that are drawn one by one.

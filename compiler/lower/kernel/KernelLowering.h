@@ -331,6 +331,9 @@ private:
   Values chunkElements(mlir::Type element, const Values &words);
   void storeChunk(mlir::Type element, const Values &elements, Value to);
   void preloadRotations(mlir::Block &body);
+  /// Loads the rotation that each thread takes of an operation, for lowerRope; false where it has it already,
+  /// or takes several.
+  bool keepRotation(RopeOp op);
   /// Position `token` clamped to the table, and the row of the table there; `reports`: whether this thread
   /// says so where it was clamped.
   Value positionOf(RopeOp op);

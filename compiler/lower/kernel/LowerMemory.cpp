@@ -126,18 +126,10 @@ void KernelLowering::loadAhead(ForItemsOp loop) {
       rotationsDue.push_back(op);
 }
 
-/// Each thread has the same pair in all heads where a head's pairs divide the threads.
 void KernelLowering::loadRotationsAhead() {
-  for (RopeOp op : std::exchange(rotationsDue, {})) {
-    int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
-    auto key = std::pair(op.getTable(), op.getPosition());
-    if (threads % half || rotations.contains(key))
-      continue;
-    b.loc = op.getLoc();
-    Value row = rotationRow(op, scalar(op.getPosition()), b.eq(tid, 0));
-    rotations[key] = loadRotation(op, row, b.rem(tid, half));
-    rotationsOfItem.push_back(key);
-  }
+  for (RopeOp op : std::exchange(rotationsDue, {}))
+    if (keepRotation(op))
+      rotationsOfItem.push_back({op.getTable(), op.getPosition()});
 }
 
 void KernelLowering::forgetAhead() {

@@ -302,18 +302,23 @@ std::pair<Value, Value> KernelLowering::loadRotation(RopeOp op, Value row, Value
   return {entry(pair), entry(b.add(pair, tableType.getDimSize(1) / 2))};
 }
 
-/// Loads the rotations that the operations in `body` need ahead of the streams: each thread has the same pair
-/// in all heads where a head's pairs divide the threads.
+/// Each thread has the same pair in all heads where a head's pairs divide the threads.
+bool KernelLowering::keepRotation(RopeOp op) {
+  int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
+  auto key = std::pair(op.getTable(), op.getPosition());
+  if (threads % half || rotations.contains(key))
+    return false;
+  b.loc = op.getLoc();
+  Value row = rotationRow(op, scalar(op.getPosition()), b.eq(tid, 0));
+  rotations[key] = loadRotation(op, row, b.rem(tid, half));
+  return true;
+}
+
+/// Loads the rotations that the operations in `body` need, of the only position, ahead of the streams.
 void KernelLowering::preloadRotations(Block &body) {
   body.walk([&](RopeOp op) {
-    int64_t half = cast<MemRefType>(op.getTable().getType()).getDimSize(1) / 2;
-    auto key = std::pair(op.getTable(), op.getPosition());
-    bool many = cast<MemRefType>(op.getPosition().getType()).getNumElements() > 1;
-    if (many || threads % half || rotations.contains(key))
-      return;
-    b.loc = op.getLoc();
-    Value row = rotationRow(op, scalar(op.getPosition()), b.eq(tid, 0));
-    rotations[key] = loadRotation(op, row, b.rem(tid, half));
+    if (cast<MemRefType>(op.getPosition().getType()).getNumElements() == 1)
+      keepRotation(op);
   });
 }
 

@@ -128,14 +128,13 @@ Value KernelLowering::squaresOfRow(const TokenRows &x, Value row) {
       all[r] = loadRound(b.i32(r * kVirtualLanes), kVirtualLanes);
     for (const SmallVector<Values> &loaded : all)
       sums = addRound(loaded, sums);
-    rounds = 0;
-  }
-  if (rounds)
+  } else if (rounds) {
     sums =
         b.loop(b.i32(0), b.i32(rounds * kVirtualLanes), b.i32(kVirtualLanes), sums,
                [&](Value first, ValueRange args) { return addRound(loadRound(first, kVirtualLanes), args); });
+  }
   if (rest)
-    sums = addRound(loadRound(b.i32(chunks / kVirtualLanes * kVirtualLanes), rest), sums);
+    sums = addRound(loadRound(b.i32(rounds * kVirtualLanes), rest), sums);
   Value sum = mergeTree<Value>(
       kHeld, [&](int64_t i) { return sums[i]; }, [&](Value p, Value q) { return b.fadd(p, q); });
   for (int64_t mask = 16; mask; mask /= 2)
