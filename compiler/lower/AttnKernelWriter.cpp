@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/AttnKernelWriter.h"
+#include "compiler/plan/Sizes.h"
 
 using namespace mlir;
 using namespace cfc;
@@ -155,7 +156,8 @@ Value KernelWriter::listWork() {
       return WorkListOp::create(prologue, op->getLoc(), WorkType::get(context), memory(attention.getCache()),
                                 memory(attention.getLen()), append ? memory(append.getSlot()) : Value(),
                                 queries, queries ? shape.getTokens() : 0, boundOf(attention),
-                                bool(attention.getMask()), attention.getWindow().value_or(0));
+                                bool(attention.getMask()), attention.getWindow().value_or(0),
+                                segmentGroups(attention.getCache().getType().getHeads()));
     }
   llvm_unreachable("only kernels of an attention share out heads");
 }

@@ -48,7 +48,7 @@ SmallVector<int64_t> cfc::kernel::cacheBox(CacheType cache, int64_t dim) {
 }
 
 int64_t cfc::kernel::localGroups(FuncOp func, LoadCacheOp load) {
-  int64_t groups = kGroups / load.numChunks();
+  int64_t groups = load.getGroups() / load.numChunks();
   for (StateAttr s : load.getResult().getType().getStates())
     groups /= func.axis(s.getAxis().getValue()).getSize();
   return groups;
@@ -506,7 +506,8 @@ FinishOp cfc::kernel::streamedFinish(MatmulOp op) {
 int64_t cfc::kernel::usefulClusters(FuncOp func) {
   int64_t clusters = 1;
   func.walk([&](ForItemsOp op) {
-    int64_t shares = op.getWork() ? kGroups : 1; // of an item, at most
+    int64_t shares =
+        op.getWork() ? op.getWork().getDefiningOp<WorkListOp>().getGroups() : 1; // of an item, at most
     clusters = std::max(clusters, func.axis(op.getAxis()).getSize() * shares);
   });
   if (int64_t most = func.planValue("clusters", 0))

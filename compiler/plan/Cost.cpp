@@ -167,7 +167,7 @@ bool cfc::areFewHeads(int64_t heads, const Machine &machine) { return heads * 4 
 
 int64_t cfc::clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine) {
   int64_t fit = std::max<int64_t>(1, machine.resident(plan.part, plan.ctasPerSm));
-  int64_t shares = sharesWork(plan) ? kSegmentGroups : 1; // of an item, at most
+  int64_t shares = sharesWork(plan) ? segmentGroups(shape.getHeads()) : 1; // of an item, at most
   int64_t clusters = std::min(itemsOf(shape, plan) * shares, fit);
   return plan.clusters > 0 ? std::min(clusters, plan.clusters) : clusters;
 }
@@ -332,7 +332,7 @@ void Walk::weights(const OpSizes &op, const OpChoice &opPlan, ArrayRef<int64_t> 
 void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
   int64_t segments = llvm::divideCeil(tokens, kSegmentTokens), heads = sizes->getShape().getHeadItems();
   int64_t mine = llvm::divideCeil(segments * heads, clusters);
-  int64_t perGroup = std::max<int64_t>(1, llvm::divideCeil(segments, kSegmentGroups));
+  int64_t perGroup = std::max<int64_t>(1, llvm::divideCeil(segments, op.segmentGroups));
   AttendColumns columns = op.columnsIn(plan);
   Stream s;
   auto tokenBytes = static_cast<double>(op.cacheBytes * (op.dim + op.vDim));
@@ -355,7 +355,7 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
                          label(op), tokens, heads, op.group);
   });
   // Shares of a head end at different times.
-  add(Phase::Sum, 2 * machine.finishUs + kSegmentGroups * op.stateBytes() / machine.mergeBandwidth * 1e6,
+  add(Phase::Sum, 2 * machine.finishUs + op.segmentGroups * op.stateBytes() / machine.mergeBandwidth * 1e6,
       [&] { return label(op) + ": the shares of a head merged"; });
   add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2 + setsUs(),
       [&] { return label(op) + ": the appended token"; });
@@ -363,11 +363,11 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
 
 void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   int64_t tokens = std::min(length.tokens, op.capacity), segments = llvm::divideCeil(tokens, kSegmentTokens);
-  int64_t perGroup = llvm::divideCeil(segments, kSegmentGroups);
+  int64_t perGroup = llvm::divideCeil(segments, op.segmentGroups);
   int64_t chunks = chunksOf(plan);
   if (sharesWork(plan))
     return sharedAttention(op, tokens);
-  int64_t groups = std::max<int64_t>(1, kSegmentGroups / plan.part / chunks); // of this CTA
+  int64_t groups = std::max<int64_t>(1, op.segmentGroups / plan.part / chunks); // of this CTA
   int64_t sets = llvm::bit_floor(uint64_t(std::min(setsOf(plan), groups)));
   // The CTA with the first groups has most.
   int64_t mine = std::min(segments, groups * perGroup);

@@ -85,6 +85,12 @@ bool KernelSearch::readsCacheAhead() const {
   return !caches.empty() && llvm::none_of(*(*ours.begin())->getBlock(), appendsToThem);
 }
 
+bool KernelSearch::attends() const {
+  return llvm::any_of(members, [](const Member &member) {
+    return llvm::any_of(member.shape().getOps(), [](Operation *op) { return isa<attn::AttentionOp>(op); });
+  });
+}
+
 /// What an item may be.
 void KernelSearch::findItems(Member &member) const {
   const KernelShape &shape = member.shape();
@@ -250,11 +256,10 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("tile_columns", n, "multiples of 16 up to 4096 are possible");
   if (int64_t n = domain.pdl[0]; n > 3)
     return refuse("pdl", n, "0 to 3 are possible");
-  if (domain.pdl[0] == 2 && !readsCacheAhead())
-    return refuse(
-        "pdl", 2,
-        "it takes an attention behind other kernels, to whose cache none of them appends: 0, 1 and 3 "
-        "are possible");
+  if (domain.pdl[0] == 2 && !(readsCacheAhead() || (index() > 0 && !attends())))
+    return refuse("pdl", 2,
+                  "it takes a kernel behind others, which append to no cache that it attends to: 0, 1 and 3 "
+                  "are possible");
   if (given.inFlight > kMostAhead)
     return refuse("in_flight", given.inFlight, "0 (all) to 64 are possible");
   if (given.prefetch > kMostAhead)
@@ -268,7 +273,7 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     int64_t granule = member.shape().getGranule();
     if (int64_t n = member.rows[0]; n % granule)
       return refuse("rows_per_item", n, "multiples of " + Twine(granule) + " are possible");
-    if (int64_t n = member.chunks[0]; n && n != kWork && (!llvm::isPowerOf2_64(n) || n > kSegmentGroups))
+    if (int64_t n = member.chunks[0]; n && n != kWork && (!llvm::isPowerOf2_64(n) || n > 16))
       return refuse("chunks", n, "1, 2, 4, 8, 16 and work are possible");
   }
   return llvm::all_of(members, [&](const Member &m) { return checkTogether(m, refusal); });

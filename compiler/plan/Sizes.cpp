@@ -46,6 +46,7 @@ static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
     sizes.vDim = attention.getCache().getType().getVDim();
     sizes.cacheBytes = attention.getCache().getType().getElementType().getIntOrFloatBitWidth() / 8;
     sizes.group = attention.getGroup();
+    sizes.segmentGroups = segmentGroups(attention.getCache().getType().getHeads());
     // What a window leaves of a longer cache is all that there is to read.
     sizes.capacity = attention.getLen().getType().getCapacity();
     if (auto window = attention.getWindow())
@@ -143,10 +144,10 @@ static std::string checkColumns(int64_t part, const OpSizes &op, const LinearSiz
 
 std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const {
   int64_t part = kernel.part;
-  if (int64_t n = part * chunksOf(kernel); op.kind == OpSizes::Attention && n > kSegmentGroups)
+  if (int64_t n = part * chunksOf(kernel); op.kind == OpSizes::Attention && n > op.segmentGroups)
     return llvm::formatv(
         "{0} shares the {1} groups of a head's tokens among part = {2} times chunks = {3} CTAs",
-        opLabel(op.op), kSegmentGroups, part, kernel.chunks);
+        opLabel(op.op), op.segmentGroups, part, kernel.chunks);
   if (op.kind == OpSizes::Attention)
     return checkUnit(op.stateBytes(), op.op, plan.reduce);
   if (op.kind == OpSizes::Linear && (op.gathered || plan.split == Split::Columns)) {

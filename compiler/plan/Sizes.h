@@ -20,8 +20,14 @@ struct KernelChoice {
 /// Consumer warps that take a ring tile together, 16 rows each, and its rows. Several sets take tiles in
 /// turn.
 inline constexpr int64_t kSetWarps = 4, kSetRows = 64;
-/// Tokens of a segment of a cache, and groups of segments (docs/design.md, "Order of sums").
-inline constexpr int64_t kSegmentTokens = 64, kSegmentGroups = 16;
+/// Tokens of a segment of a cache.
+inline constexpr int64_t kSegmentTokens = 64;
+/// Groups of a head's segments (docs/design.md, "Order of sums"): 16, and more where KV heads are so few that
+/// these would leave SMs without any. The same for every length, batch and plan of a model, so that its bits
+/// are, too.
+inline int64_t segmentGroups(int64_t kvHeads) {
+  return std::max<int64_t>(16, 64 / llvm::bit_ceil(uint64_t(kvHeads)));
+}
 
 inline int64_t setsOf(const KernelPlan &plan) { return std::max<int64_t>(1, plan.warps / kSetWarps); }
 /// Bytes of the ring and its barriers, with slots of `slot` bytes.
@@ -43,7 +49,8 @@ struct OpSizes {
   bool takesTokens = false;                ///< it is the first to multiply with several tokens' rows
   // Attention.
   int64_t dim = 0, vDim = 0, group = 0, capacity = 0;
-  int64_t cacheBytes = 2; ///< of an element of the cache
+  int64_t segmentGroups = 1; ///< of a head
+  int64_t cacheBytes = 2;    ///< of an element of the cache
   // All others: elements that the results have in a CTA, for each item; bytes of one.
   struct Result {
     int64_t width = 0, bytes = 0;

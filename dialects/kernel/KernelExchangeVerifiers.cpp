@@ -158,13 +158,18 @@ LogicalResult ExchangeOp::verify() {
 
 //===-- Over the grid ---------------------------------------------------------===//
 
-/// Groups of segments of a head (docs/design.md, "Order of sums").
-static constexpr int64_t kGroups = 16;
+/// Softmaxes that each item leaves: of shares of a head one for each group of its segments.
+static int64_t statesOfItem(FinishOp op) {
+  if (!op.getShares())
+    return 1;
+  auto list = op->getParentOfType<ForItemsOp>().getWork().getDefiningOp<WorkListOp>();
+  return list ? list.getGroups() : 1;
+}
 
 int64_t FinishOp::partialBytes() {
   int64_t copies =
       getAlgorithm() == Algorithm::Atomic ? 1 : itemsOf((*this)->getParentOfType<ForItemsOp>().getItem());
-  copies *= getShares() ? kGroups : 1;
+  copies *= statesOfItem(*this);
   return copies * getTile().getType().getNumElements() * getTile().getType().getElementBytes();
 }
 

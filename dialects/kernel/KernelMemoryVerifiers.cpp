@@ -222,7 +222,11 @@ static LogicalResult checkPages(LoadCacheOp op, CacheType cache) {
 }
 
 /// Groups of segments of a head, whatever its length (docs/design.md, "Order of sums").
-static constexpr int64_t kGroups = 16;
+static LogicalResult checkGroups(Operation *op, int64_t groups) {
+  if (groups == 16 || groups == 32 || groups == 64)
+    return success();
+  return op->emitOpError("has ") << groups << " groups of segments; 16, 32 and 64 are possible";
+}
 
 static LogicalResult checkChunk(LoadCacheOp op) {
   if (op.isShare()) {
@@ -233,7 +237,7 @@ static LogicalResult checkChunk(LoadCacheOp op) {
     if (list && list.getCache() == op.getCache() && list.getLength() == op.getLength() &&
         list.getSlot() == op.getSlot() && list.getBound() == op.getBound() &&
         list.getWindow() == op.getWindow() && list.getQueries() == op.getQueries() &&
-        list.getMasked() == bool(op.getMask()))
+        list.getMasked() == bool(op.getMask()) && list.getGroups() == op.getGroups())
       return success();
     return op.emitOpError("streams other tokens than those that its kernel.work_list shares out");
   }
@@ -243,8 +247,8 @@ static LogicalResult checkChunk(LoadCacheOp op) {
     return op.emitOpError(
         "streams a chunk of a head: `at` is a kernel.outer, `chunk` the kernel.inner of the "
         "same item and number");
-  if (kGroups % op.numChunks())
-    return op.emitOpError("cuts ") << kGroups << " groups of segments into " << op.numChunks()
+  if (op.getGroups() % op.numChunks() || op.numChunks() > 16)
+    return op.emitOpError("cuts ") << op.getGroups() << " groups of segments into " << op.numChunks()
                                    << " chunks; 1, 2, 4, 8 and 16 are possible";
   return success();
 }
@@ -284,6 +288,8 @@ LogicalResult LoadCacheOp::verify() {
   if (getMask() && (failed(checkNumber(*this, getMask(), 64, "the mask")) ||
                     failed(checkPer(*this, getMask(), rows, "the mask", " query tokens"))))
     return failure();
+  if (failed(checkGroups(*this, getGroups())))
+    return failure();
   if (getChunk() && failed(checkChunk(*this)))
     return failure();
   int64_t bound = getBound();
@@ -291,7 +297,7 @@ LogicalResult LoadCacheOp::verify() {
     return emitOpError("has a bound of ") << bound << " tokens; 1 to " << kMaxIndexed / 2 << " are possible";
   if (int64_t window = getWindow(); window < 0)
     return emitOpError("has a window of ") << window << " tokens; 1 or more are possible, or 0 for all";
-  return checkStates(*this, {kGroups / numChunks()}, stream.getStates());
+  return checkStates(*this, {int64_t(getGroups()) / numChunks()}, stream.getStates());
 }
 
 LogicalResult WorkListOp::verify() {
@@ -301,6 +307,8 @@ LogicalResult WorkListOp::verify() {
       failed(checkQueries(*this, getQueries(), rows, cache)) ||
       failed(checkPer(*this, getLength(), cache.getRequests(), "the number of tokens")) ||
       failed(checkSlots(*this, getSlot(), getQueries(), rows, cache)))
+    return failure();
+  if (failed(checkGroups(*this, getGroups())))
     return failure();
   int64_t bound = getBound();
   if (bound < 1 || bound > kMaxIndexed / 2)

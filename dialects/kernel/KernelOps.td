@@ -177,7 +177,7 @@ def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItem
 def Kernel_WorkListOp : Kernel_Op<"work_list", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "shares out the cached tokens of all requests among the clusters that run, by the lengths in memory";
   let description = [{
-    All work is a sequence of units: request by request, head by head, 16 groups of segments each. A unit costs the segments
+    All work is a sequence of units: request by request, head by head, `groups` of segments each. A unit costs the segments
     of its group, the first one of a head three more. Of n clusters cluster i takes the units before which a cost from
     i / n to (i + 1) / n of the whole lies: some heads it has whole, at most two in part. Operands and `window` as of
     kernel.load_cache: what a window leaves out costs nothing. With `queries` there are `rows` query tokens, each of which has
@@ -185,7 +185,7 @@ def Kernel_WorkListOp : Kernel_Op<"work_list", [MemoryEffects<[MemRead]>, AttrSi
   }];
   let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Mem>:$queries,
                        DefaultValuedAttr<I64Attr, "0">:$rows, I64Attr:$bound, UnitAttr:$masked,
-                       DefaultValuedAttr<I64Attr, "0">:$window);
+                       DefaultValuedAttr<I64Attr, "0">:$window, DefaultValuedAttr<I64Attr, "16">:$groups);
   let results = (outs Kernel_Work:$result);
   let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`queries` $queries^ `rows` $rows)? (`masked` $masked^)? `bound` $bound attr-dict `:` type(operands)";
   let hasVerifier = 1;
@@ -282,7 +282,8 @@ def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, Attr
   let description = [{
     Of a cache of several requests item r * heads + h is head h of request r, and `length` and `slot` have an element for each request.
     `pages` [requests, pages of a request] says where pages of a paged cache lie; one outside of the pool counts as the nearest in it.
-    `chunk`, a kernel.inner: only that part of the 16 groups of segments; the head is then the kernel.outer of the same item.
+    Segments of a head are 64 tokens, and lie in `groups` (16, 32 or 64) of as many consecutive segments each (docs/design.md, "Order of sums").
+    `chunk`, a kernel.inner: only that part of the groups; the head is then the kernel.outer of the same item.
     Or a share of the item (kernel.for_items … by %work).
     `window`, where it is not 0: of the cached tokens and the new one (where there is a slot) the last so many. Segments before
     them are not streamed, and the groups are cut over the others.
@@ -295,7 +296,7 @@ def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, Attr
   let arguments = (ins Kernel_Cache:$cache, Kernel_Mem:$length, Optional<Kernel_Mem>:$slot, Optional<Kernel_Mem>:$pages,
                        Optional<Kernel_Mem>:$queries, Optional<Kernel_Mem>:$mask, Optional<Kernel_Mem>:$k_scale, Optional<Kernel_Mem>:$v_scale,
                        Optional<Kernel_Item>:$item, Optional<Kernel_Item>:$chunk, I64Attr:$bound,
-                       DefaultValuedAttr<I64Attr, "0">:$window);
+                       DefaultValuedAttr<I64Attr, "0">:$window, DefaultValuedAttr<I64Attr, "16">:$groups);
   let results = (outs Kernel_KvStream:$result);
   let assemblyFormat = "$cache `tokens` $length (`slot` $slot^)? (`pages` $pages^)? (`queries` $queries^)? (`mask` $mask^)? (`scales` $k_scale^ `,` $v_scale)? (`at` $item^)? (`chunk` $chunk^)? `bound` $bound attr-dict `:` type(operands) `->` type($result)";
   let hasVerifier = 1;

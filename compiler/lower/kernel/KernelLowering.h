@@ -180,6 +180,8 @@ private:
   std::function<Value(Value head, Value key)> biasOf(mlir::Region &region, LoadCacheOp load,
                                                      const Tokens &tokens, Value firstHead, int64_t heads);
   /// Groups that each attending set takes.
+  /// Of so many segments of a head, rounded up.
+  Value segmentsPerGroup(Value segments, int64_t groups);
   Value groupsOfSet(const Tokens &t, LoadCacheOp load);
   /// A request's tokens are as many as memory says, at most what the cache holds; none where it is idle. With
   /// `reporter` a thread for which that holds sets the status.
@@ -221,8 +223,9 @@ private:
   /// A work list as one role has it.
   struct Work {
     CacheType cache;
-    int64_t rows = 0;  ///< requests, or query tokens
-    int64_t shift = 0; ///< of segments, to be costs
+    int64_t rows = 0;    ///< requests, or query tokens
+    int64_t shift = 0;   ///< of segments, to be costs
+    int64_t groups = 16; ///< of a head's segments
     /// Cached tokens in the window; nothing: all.
     std::optional<int64_t> window;
     Value table;       ///< in shared memory: kWorkBytes

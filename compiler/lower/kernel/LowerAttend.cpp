@@ -416,7 +416,7 @@ void KernelLowering::attendPass(AttendOp op, const Tokens &tokens, Value firstHe
   int64_t lanesOfSet = (buffers.together ? each : 1) * kLanes * stateBytes;
   Value lanes = b.offset(shared, b.add(b.mul(set, lanesOfSet), buffers.lanes));
   Value stack = b.offset(shared, b.add(b.mul(set, buffers.levels * stateBytes), buffers.stack));
-  Value isWhole = load.isShare() ? b.eq(tokens.shareGroups, kGroups) : Value();
+  Value isWhole = load.isShare() ? b.eq(tokens.shareGroups, int64_t(load.getGroups())) : Value();
   auto groupOfSet = [&](Value g, ValueRange outer) -> Values {
     SetSegments segments = segmentsOfSets(tokens, load, g);
     Value first = segments.first[0], count = segments.count[0];
@@ -569,7 +569,8 @@ void KernelLowering::mergeLevels(AttendOp op, Value stack) {
   int64_t dim = op.getKv().getType().getVDim(), heads = buffers.columns.heads, levels = buffers.levels;
   int64_t stateBytes = heads * (dim + 2) * 4;
   Value groups = groupsWithTokens(op), last = b.offset(stack, (levels - 1) * stateBytes);
-  b.ifThen(b.lt(groups, kGroups), [&] {
+  int64_t all = op.getKv().getDefiningOp<LoadCacheOp>().getGroups();
+  b.ifThen(b.lt(groups, all), [&] {
     forEachOfState(heads, dim, [&](Value head, Value d, int64_t width) {
       Values total(2 + width, b.f32(0));
       total[0] = b.negInf();

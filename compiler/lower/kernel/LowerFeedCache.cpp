@@ -53,8 +53,8 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
     t.firstSegment = b.shr(t.firstToken, 6);
     t.segments = b.sub(t.segments, t.firstSegment);
   }
-  t.segmentsPerGroup = b.shr(b.add(t.segments, kGroups - 1), 4);
-  t.chunkGroups = kGroups / load.numChunks();
+  t.segmentsPerGroup = segmentsPerGroup(t.segments, load.getGroups());
+  t.chunkGroups = load.getGroups() / load.numChunks();
   if (load.isShare()) {
     auto [from, to] = shares.find(load.getChunk())->second;
     t.firstGroup = from;
@@ -63,6 +63,10 @@ KernelLowering::Tokens KernelLowering::tokensOf(LoadCacheOp load, bool report) {
     t.firstGroup = b.mul(item(load.getChunk()), t.chunkGroups);
   }
   return t;
+}
+
+Value KernelLowering::segmentsPerGroup(Value segments, int64_t groups) {
+  return b.shr(b.add(segments, groups - 1), llvm::Log2_64(groups));
 }
 
 Value KernelLowering::groupsOfSet(const Tokens &t, LoadCacheOp load) {

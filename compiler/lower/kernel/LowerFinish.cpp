@@ -59,17 +59,17 @@ void KernelLowering::collectItems(FinishOp op, Value from) {
       [&](Value i, Value data) { b.store(data, b.offset(to, b.mul(i, word))); });
 }
 
-/// `n` softmaxes, one after another at `states`, into the body's tile. Those from `count` on, unless it is
-/// null, are empty, and not in memory.
+/// `n` softmaxes, a power of two where they are more than 16, one after another at `states`, into the body's
+/// tile. Those from `count` on, unless it is null, are empty, and not in memory.
 void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value count) {
   TileType type = op.getTile().getType();
   int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
   constexpr int64_t kAhead = 96; // words that a thread loads before it merges the first
   int64_t width = elementsTogether(heads, dim, 2 * threads), words = 2 + width;
-  auto load = [&](Value i) {
+  auto loadSome = [&](Value i, int64_t first, int64_t end) {
     auto [head, d] = headAndElement(b, i, dim, width);
     Values all;
-    for (int64_t k = 0; k < n; ++k) {
+    for (int64_t k = first; k < end; ++k) {
       Value at = b.i32(k), exists;
       if (count)
         exists = b.lt(at, count), at = b.select(exists, at, b.i32(0));
@@ -79,13 +79,26 @@ void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value cou
     }
     return all;
   };
-  auto merge = [&](Value i, Values all) {
+  auto mergeTwo = [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); };
+  auto mergeAll = [&](Values all) {
+    return mergeTree<SoftmaxState>(
+        all.size() / words,
+        [&](int64_t k) { return SoftmaxState::from(ValueRange(all).slice(words * k, words)); }, mergeTwo);
+  };
+  auto store = [&](Value i, SoftmaxState whole) {
     auto [head, d] = headAndElement(b, i, dim, width);
-    SoftmaxState whole = mergeTree<SoftmaxState>(
-        n, [&](int64_t k) { return SoftmaxState::from(ValueRange(all).slice(words * k, words)); },
-        [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); });
     storeState(b, whole, bufferOf(op.getBody().getArgument(0)), head, d, dim);
   };
+  constexpr int64_t kAtATime = 16; // more would not fit into registers
+  if (n > kAtATime) {
+    forEach(heads * dim / width, [&](Value i) {
+      auto some = [&](int64_t k) { return mergeAll(loadSome(i, kAtATime * k, kAtATime * (k + 1))); };
+      store(i, mergeTree<SoftmaxState>(n / kAtATime, some, mergeTwo));
+    });
+    return;
+  }
+  auto load = [&](Value i) { return loadSome(i, 0, n); };
+  auto merge = [&](Value i, Values all) { store(i, mergeAll(std::move(all))); };
   forEachAhead(tid, threads, heads * dim / width, std::max<int64_t>(1, kAhead / (words * n)), load, merge);
 }
 

@@ -99,13 +99,13 @@ Value KernelLowering::headAtCost(const Work &w, Value x) {
 /// without tokens go with the last one that has some.
 Value KernelLowering::groupsBefore(const Work &w, Value x, Value length) {
   Value segments = segmentsToShare(w, length), whole = b.shr(segments, w.shift);
-  Value perGroup = b.max(b.shr(b.add(segments, kGroups - 1), 4), b.i32(1));
+  Value perGroup = b.max(segmentsPerGroup(segments, w.groups), b.i32(1));
   auto groupsOf = [&](Value n) { return divideBy(b, b.add(n, b.add(perGroup, -1)), perGroup); };
   // Group g > 0 begins at cost kHeadCost + (g perGroup >> shift).
   Value reached = b.min(b.max(b.add(x, -kHeadCost), b.i32(0)), whole);
   Value groups = b.max(groupsOf(b.createOrFold<arith::ShLIOp>(b.loc, reached, b.i32(w.shift))), b.i32(1));
   Value all = b.orI(b.lt(whole, b.add(x, 1 - kHeadCost)), b.ge(groups, groupsOf(segments)));
-  return b.select(b.lt(b.i32(0), x), b.select(all, b.i32(kGroups), groups), b.i32(0));
+  return b.select(b.lt(b.i32(0), x), b.select(all, b.i32(w.groups), groups), b.i32(0));
 }
 
 /// Groups [first, second) of head `i` that are this cluster's.
@@ -136,6 +136,7 @@ void KernelLowering::planWork(WorkListOp op, bool producer) {
   w.cache = cache;
   w.rows = workRows(op);
   w.shift = costShift(op);
+  w.groups = op.getGroups();
   if (op.getWindow())
     w.window = cachedInWindow(op.getWindow(), bool(op.getSlot()));
   w.table = b.offset(shared, layout.works.lookup(op));
@@ -167,16 +168,18 @@ void KernelLowering::setItem(ForItemsOp op, Value i) {
 /// Where a head's groups leave their softmaxes.
 Value KernelLowering::statesOfHead(FinishOp op) {
   int64_t bytes = op.getTile().getType().getNumElements() * 4;
-  Value first = b.mul(b.wide(item(op->getParentOfType<ForItemsOp>().getItem())), kGroups * bytes);
+  auto loop = op->getParentOfType<ForItemsOp>();
+  Value first = b.mul(b.wide(item(loop.getItem())), works.find(loop.getWork())->second.groups * bytes);
   return b.offset(b.offset(workspace, b.i64(op.getPartials())), first);
 }
 
 /// A head that this cluster has whole is finished at once. Of others the groups' softmaxes lie in the
-/// workspace (mergeGroup), and arrivals count groups: whoever makes them 16 merges.
+/// workspace (mergeGroup), and arrivals count groups: whoever makes them all merges.
 LogicalResult KernelLowering::lowerFinishOfShares(FinishOp op) {
   auto loop = op->getParentOfType<ForItemsOp>();
   auto [from, to] = shares.find(loop.getShare())->second;
-  Value count = b.sub(to, from), isWhole = b.eq(count, kGroups);
+  int64_t groups = works.find(loop.getWork())->second.groups;
+  Value count = b.sub(to, from), isWhole = b.eq(count, groups);
   Value counter = b.offset(workspace, b.add(b.i64(op.getCounters()), b.wide(b.mul(item(loop.getItem()), 4))));
   Value flag = b.offset(shared, layout.flag);
   int64_t words = op.getTile().getType().getNumElements();
@@ -196,9 +199,9 @@ LogicalResult KernelLowering::lowerFinishOfShares(FinishOp op) {
       b.store(b.add(before, count), flag);
     });
     sync();
-    Value last = b.eq(b.load(b.getI32Type(), flag), kGroups);
+    Value last = b.eq(b.load(b.getI32Type(), flag), groups);
     b.ifThen(last, [&] {
-      mergeStates(op, statesOfHead(op), kGroups, groupsWithTokens(op.getTile().getDefiningOp<AttendOp>()));
+      mergeStates(op, statesOfHead(op), groups, groupsWithTokens(op.getTile().getDefiningOp<AttendOp>()));
       b.ifThen(b.eq(tid, 0), [&] { b.store(b.i32(0), counter); });
     });
     return {last};
