@@ -395,6 +395,7 @@ def chain_of(block, layers, chained):
 
 
 def warm_up(work, stream):
+    stream.wait_stream(torch.cuda.current_stream())  # which fills the tensors and FlashInfer's plan
     with torch.cuda.stream(stream):
         for _ in range(3):
             work()
