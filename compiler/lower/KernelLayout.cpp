@@ -138,6 +138,8 @@ int64_t KernelLayout::allocate(int64_t bytes) {
 
 /// States of all groups take at most this much of a CTA that has its SM to itself.
 static constexpr int64_t kTogetherBytes = 32 * 1024;
+/// … and are so many, for the code that merges them grows with them.
+static constexpr int64_t kTogetherGroups = 16;
 
 void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   AttendBuffers a;
@@ -146,9 +148,10 @@ void KernelLayout::placeAttend(FuncOp func, AttendOp op) {
   a.columns = attendColumns(func, op.getKv().getType(), shape[0]);
   int64_t bytes = a.columns.heads * shape[1] * 4; // states of a pass
   a.sets = attendSets(func, load);
-  a.levels = llvm::Log2_64(localGroups(func, load) / a.sets) + 1;
-  int64_t all = localGroups(func, load) * kLanes * bytes;
-  a.together = all <= kTogetherBytes && func.planValue("ctas_per_sm", 1) == 1 && !load.isShare();
+  int64_t groups = localGroups(func, load), all = groups * kLanes * bytes;
+  a.levels = llvm::Log2_64(groups / a.sets) + 1;
+  a.together = all <= kTogetherBytes && groups <= kTogetherGroups && func.planValue("ctas_per_sm", 1) == 1 &&
+               !load.isShare();
   a.lanesBytes = a.together ? all : a.sets * kLanes * bytes;
   a.stack = allocate(a.together ? 0 : a.sets * a.levels * bytes);
   a.apart = a.sets > 1 || a.together || a.columns.passes > 1;

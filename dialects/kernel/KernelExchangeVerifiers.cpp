@@ -160,10 +160,8 @@ LogicalResult ExchangeOp::verify() {
 
 /// Softmaxes that each item leaves: of shares of a head one for each group of its segments.
 static int64_t statesOfItem(FinishOp op) {
-  if (!op.getShares())
-    return 1;
-  auto list = op->getParentOfType<ForItemsOp>().getWork().getDefiningOp<WorkListOp>();
-  return list ? list.getGroups() : 1;
+  Value work = op.getShares() ? op->getParentOfType<ForItemsOp>().getWork() : Value();
+  return work ? work.getDefiningOp<WorkListOp>().getGroups() : 1;
 }
 
 int64_t FinishOp::partialBytes() {

@@ -15,7 +15,10 @@ using namespace mlir;
 namespace {
 struct Shape {
   int heads, group, dim, vDim = 0; ///< 0: as dim
+  int groups = 16;                 ///< of segments
   int dimOfV() const { return vDim ? vDim : dim; }
+  /// Tokens of the cache: of more groups than 16 a head then has two segments in some.
+  int capacity() const { return groups == 16 ? 1024 : 80 * groups; }
 };
 struct Schedule {
   int part, warps, stages, ctasPerSm, chunks = 1; ///< chunks of a head, each an item
@@ -33,7 +36,7 @@ kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3
     axes(head = {2} @grid, part = {7} @cta, warp = {8} @warp) plan(ring_stages = {9}, ctas_per_sm = {10}) {{
   kernel.for_items %h over head {{
     %t = kernel.read %q at %h : memref<{0}x{1}> -> !kernel.tile<{11}x{1}>
-    %kv = kernel.load_cache %c tokens %len at %h bound 1024 : !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, memref<1xi32>, !kernel.item -> !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)>
+    %kv = kernel.load_cache %c tokens %len at %h bound {17} {{groups = {18} : i64}} : !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, memref<1xi32>, !kernel.item -> !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)>
     %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax)>
     %r = kernel.exchange reduce %p over "part" by push : !kernel.tile<{5}x{6}xf32, part: partial(softmax)> -> !kernel.tile<{5}x{6}xf32>
     %n, %l = kernel.normalize %r : !kernel.tile<{5}x{6}xf32> -> !kernel.tile<{16}xf32>, !kernel.tile<{5}xf32>
@@ -45,7 +48,7 @@ kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3
                      c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group,
                      c.dimOfV() + 2, s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim,
                      c.heads * s.chunks, s.chunks, c.dimOfV(), c.heads * c.group * c.dimOfV(),
-                     c.group * c.dimOfV());
+                     c.group * c.dimOfV(), c.capacity(), c.groups);
 }
 
 /// The same by chunks of heads, of which the last merges all.
@@ -57,7 +60,7 @@ kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3
     %h = kernel.outer %i of {13}
     %n = kernel.inner %i of {13}
     %t = kernel.read %q at %h : memref<{0}x{1}> -> !kernel.tile<{11}x{1}>
-    %kv = kernel.load_cache %c tokens %len at %h chunk %n bound 1024 : !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)>
+    %kv = kernel.load_cache %c tokens %len at %h chunk %n bound {17} {{groups = {18} : i64}} : !kernel.cache<heads = {2}, dim = {3}, v_dim = {14}, {1}>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)>
     %p = kernel.attend %t, %kv scale 0.125 : !kernel.tile<{11}x{1}>, !kernel.kv_stream<{3}, v_dim = {14}, {1}, part: split(0)> -> !kernel.tile<{5}x{6}xf32, part: partial(softmax), chunk: partial(softmax)>
     %r = kernel.exchange reduce %p over "part" by push : !kernel.tile<{5}x{6}xf32, part: partial(softmax), chunk: partial(softmax)> -> !kernel.tile<{5}x{6}xf32, chunk: partial(softmax)>
     kernel.finish %r over chunk by ordered attributes {{each = {13} : i64}} : !kernel.tile<{5}x{6}xf32, chunk: partial(softmax)> as %m: !kernel.tile<{5}x{6}xf32> {{
@@ -71,14 +74,12 @@ kernel.func @attend(%q: memref<{0}x{1}>, %c: !kernel.cache<heads = {2}, dim = {3
                      c.heads * c.group * c.dim, type, c.heads, c.dim, c.heads * c.group, c.group,
                      c.dimOfV() + 2, s.part, s.warps, s.stages, s.ctasPerSm, c.group * c.dim,
                      c.heads * s.chunks, s.chunks, c.dimOfV(), c.heads * c.group * c.dimOfV(),
-                     c.group * c.dimOfV());
+                     c.group * c.dimOfV(), c.capacity(), c.groups);
 }
 
 std::string kernelOf(const Shape &c, const Schedule &s, const std::string &type) {
   return s.chunks > 1 ? chunkedKernel(c, s, type) : attendKernel(c, s, type);
 }
-
-constexpr int kCapacity = 1024;
 
 /// Inputs of a length, and what they give.
 struct Data {
@@ -86,20 +87,20 @@ struct Data {
 };
 
 Data dataOf(const Shape &c, int length, ElementKind kind) {
-  int qHeads = c.heads * c.group, vDim = c.dimOfV();
+  int qHeads = c.heads * c.group, vDim = c.dimOfV(), capacity = c.capacity();
   Data d;
   d.q = randomValues(qHeads * c.dim, 1.5, 1, kind);
   // Rows past the length hold NaN: they must not leak.
-  d.k.assign(size_t(c.heads) * kCapacity * c.dim, NAN);
-  d.v.assign(size_t(c.heads) * kCapacity * vDim, NAN);
+  d.k.assign(size_t(c.heads) * capacity * c.dim, NAN);
+  d.v.assign(size_t(c.heads) * capacity * vDim, NAN);
   for (int h = 0; h < c.heads; ++h) {
     auto k = randomValues(length * c.dim, 1, 4 + h, kind), v = randomValues(length * vDim, 1, 40 + h, kind);
-    std::copy(k.begin(), k.end(), d.k.begin() + size_t(h) * kCapacity * c.dim);
-    std::copy(v.begin(), v.end(), d.v.begin() + size_t(h) * kCapacity * vDim);
+    std::copy(k.begin(), k.end(), d.k.begin() + size_t(h) * capacity * c.dim);
+    std::copy(v.begin(), v.end(), d.v.begin() + size_t(h) * capacity * vDim);
   }
   d.o.assign(qHeads * vDim, 0);
   for (int h = 0; h < qHeads; ++h) {
-    size_t firstToken = size_t(h / c.group) * kCapacity;
+    size_t firstToken = size_t(h / c.group) * capacity;
     std::vector<double> s(length);
     double m = -INFINITY, l = 0;
     for (int t = 0; t < length; ++t) {
@@ -141,13 +142,14 @@ void checkSchedules(const Shape &shape, const std::vector<int> &lengths, Element
     Schedule s{pick<int>(engine, {1, 2, 4, 16}), 4 << i % 3, pick<int>(engine, {2, 3, 4}), 1 + i % 2};
     if (i >= schedules / 2) {
       s.part = pick<int>(engine, {1, 2, 4});
-      s.chunks = std::max(1, pick<int>(engine, {2, 4, 8, 16}) / s.part);
+      s.chunks = std::max(1, pick<int>(engine, {2, 4, 8, 16}) / (shape.groups == 16 ? s.part : 1));
+      s.chunks = std::min(s.chunks, shape.groups / s.part);
     }
     if (s.part * s.chunks < leastCtas)
       s.part = leastCtas / s.chunks; // its states must fit into shared memory
     CAPTURE(describe(s));
     KernelRun run(kernelOf(shape, s, bf16 ? "bf16" : "f16"));
-    run.capacity = kCapacity;
+    run.capacity = shape.capacity();
     for (size_t n = 0; n < data.size(); ++n) {
       CAPTURE(lengths[n]);
       set(run, data[n], lengths[n]);
@@ -190,6 +192,14 @@ TEST_CASE("attention's bits do not depend on its schedule", "[attend]") {
                  c.shape.dim == 256 && c.shape.group == 8 ? 2 : 1);
 }
 
+TEST_CASE("attention's bits do not depend on its schedule, of 32 and 64 groups", "[attend]") {
+  Case c = GENERATE(Case{{1, 2, 16, 0, 64}, {0, 1, 64, 65, 4100, 5120}}, Case{{1, 8, 32, 16, 64}, {1500}},
+                    Case{{2, 1, 16, 0, 32}, {65, 0, 2112}}, Case{{1, 3, 40, 0, 32}, {1, 64, 1030, 2500}});
+  bool bf16 = c.shape.group % 2;
+  CAPTURE(c.shape.heads, c.shape.group, c.shape.dim, c.shape.groups);
+  checkSchedules(c.shape, c.lengths, bf16 ? ElementKind::BF16 : ElementKind::F16, 10);
+}
+
 TEST_CASE("shapes: any integer ratio of query to KV heads", "[attend]") {
   // More than 8 are several n-tiles, of which the last may have one head, and several passes.
   Case c = GENERATE(Case{{1, 9, 16}, {65}}, Case{{2, 12, 64}, {64, 1}}, Case{{1, 16, 128}, {130}},
@@ -219,11 +229,11 @@ TEST_CASE("shapes: V's heads are not as long as K's", "[attend]") {
 //===-- Mutants -----------------------------------------------------------------===//
 
 /// Whether one of 10 launches shows a fault.
-static bool isCaught(const Schedule &schedule, const Mutation &mutate, const Shape &shape = {2, 2, 16}) {
-  const int length = 330;
+static bool isCaught(const Schedule &schedule, const Mutation &mutate, const Shape &shape = {2, 2, 16},
+                     int length = 330) {
   Data d = dataOf(shape, length, ElementKind::F16);
   KernelRun run(kernelOf(shape, schedule, "f16"), mutate);
-  run.capacity = kCapacity;
+  run.capacity = shape.capacity();
   set(run, d, length);
   for (int seed = 1; seed <= 10; ++seed) {
     if (!run.launch(seed).ok || !(relativeError(run.get("o"), d.o) < 5e-4))
@@ -296,6 +306,41 @@ TEST_CASE("faults in attention by chunks of heads are caught", "[attend]") {
       for (arith::RemUIOp op : findOps<arith::RemUIOp>(m, isChunk))
         op.replaceAllUsesWith(constantBefore(op, 0));
     }));
+  }
+}
+
+TEST_CASE("faults in attention of 64 groups are caught", "[attend]") {
+  const Shape shape{1, 2, 16, 0, 64};
+  const int length = 1500; // 24 of them have tokens
+  SECTION("without a fault there is none") {
+    REQUIRE_FALSE(isCaught({2, 4, 4, 1, 4}, {}, shape, length));
+    REQUIRE_FALSE(isCaught({1, 4, 4, 1}, {}, shape, length));
+  }
+  SECTION("two chunks count the same group, or none counts it") {
+    int each = GENERATE(15, 17);
+    REQUIRE(isCaught(
+        {2, 4, 4, 1, 4},
+        [=](ModuleOp m) {
+          auto isFirstGroup = [](arith::MulIOp op) {
+            auto chunk = op.getLhs().getDefiningOp<arith::RemUIOp>();
+            return isConstant(op.getRhs(), 16) && chunk && isa<BlockArgument>(chunk.getLhs());
+          };
+          for (arith::MulIOp op : findOps<arith::MulIOp>(m, isFirstGroup))
+            op.getRhsMutable().assign(constantBefore(op, each));
+        },
+        shape, length));
+  }
+  SECTION("the 16 groups before are not merged with 16 others") {
+    REQUIRE(isCaught(
+        {1, 4, 4, 1},
+        [](ModuleOp m) {
+          auto isCarry = [](arith::AndIOp op) {
+            return isConstant(op.getRhs(), 16) && isa<BlockArgument>(op.getLhs());
+          };
+          for (arith::AndIOp op : findOps<arith::AndIOp>(m, isCarry))
+            op.replaceAllUsesWith(constantBefore(op, 0));
+        },
+        shape, length));
   }
 }
 

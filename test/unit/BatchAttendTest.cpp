@@ -18,7 +18,10 @@ namespace {
 struct Shape {
   int requests, heads, group, dim, page = 0;
   bool tokensOutside = false; ///< rows lie [block][token][head][dim]
+  int groups = 16;            ///< of segments
   int queryHeads() const { return heads * group; }
+  /// Tokens of a request: of more groups than 16 a head then has two segments in some.
+  int capacity() const { return groups == 16 ? 512 : 80 * groups; }
 };
 struct Schedule {
   int part, warps, stages, ctasPerSm, chunks = 1; ///< chunks of a head, each an item; 0: by a work list
@@ -26,7 +29,7 @@ struct Schedule {
   bool cuts() const { return chunks != 1; }
 };
 
-constexpr int kCapacity = 512, kPositions = 64;
+constexpr int kPositions = 64;
 
 std::string describe(const Shape &c) {
   return fmt::format("{} requests, {} heads of {}, dim {}, page {}", c.requests, c.heads, c.group, c.dim,
@@ -37,7 +40,7 @@ std::string describe(const Schedule &s) {
                      s.ctasPerSm, s.chunks);
 }
 
-int pagesOfRequest(const Shape &c) { return c.page ? (kCapacity + c.page - 1) / c.page : 0; }
+int pagesOfRequest(const Shape &c) { return c.page ? (c.capacity() + c.page - 1) / c.page : 0; }
 
 /// A tile of `n` elements of `type`.
 std::string tile(int n, const std::string &type = "f16") {
@@ -97,11 +100,12 @@ struct Writer {
         fmt::format("!kernel.kv_stream<{}, f16{}>", c.dim, s.shares() ? "" : ", part: split(0)");
     std::string reduced = state(chunk),
                 whole = s.shares() ? reduced : state(", part: partial(softmax)" + chunk);
-    std::string text = fmt::format(
-        "    %kv = kernel.load_cache %c tokens %len slot %slot {0}at %h {1}bound {2} : {3}, memref<{4}xi32>, "
-        "memref<{4}xi64>, {5}!kernel.item{6} -> {7}\n",
-        c.page ? "pages %pages " : "", s.cuts() ? "chunk %n " : "", kCapacity, cache(), c.requests,
-        c.page ? pages() + ", " : "", s.cuts() ? ", !kernel.item" : "", stream);
+    std::string text = fmt::format("    %kv = kernel.load_cache %c tokens %len slot %slot {0}at %h {1}bound "
+                                   "{2} {{groups = {8} : i64}} : {3}, "
+                                   "memref<{4}xi32>, memref<{4}xi64>, {5}!kernel.item{6} -> {7}\n",
+                                   c.page ? "pages %pages " : "", s.cuts() ? "chunk %n " : "", c.capacity(),
+                                   cache(), c.requests, c.page ? pages() + ", " : "",
+                                   s.cuts() ? ", !kernel.item" : "", stream, c.groups);
     text += fmt::format("    %{} = kernel.attend %q1, %kv scale 0.125 : {}, {} -> {}\n",
                         s.shares() ? "e" : "p", tile(qSlice), stream, whole);
     if (!s.shares())
@@ -126,10 +130,10 @@ struct Writer {
   std::string write() const {
     std::string text = header();
     if (s.shares())
-      text +=
-          fmt::format("  %work = kernel.work_list %c tokens %len slot %slot bound {} : {}, memref<{}xi32>, "
-                      "memref<{}xi64>\n",
-                      kCapacity, cache(), c.requests, c.requests);
+      text += fmt::format(
+          "  %work = kernel.work_list %c tokens %len slot %slot bound {} {{groups = {} : i64}} : {}, "
+          "memref<{}xi32>, memref<{}xi64>\n",
+          c.capacity(), c.groups, cache(), c.requests, c.requests);
     text += fmt::format("  kernel.for_items {} {{\n", s.shares()     ? "%h, %n over head by %work"
                                                       : s.chunks > 1 ? "%i over head"
                                                                      : "%h over head");
@@ -217,7 +221,7 @@ struct Batch {
     k.resize(size_t(pool) * c.heads * rows() * c.dim, NAN);
     v.resize(k.size(), NAN);
   }
-  int rows() const { return c.page ? c.page : kCapacity; }
+  int rows() const { return c.page ? c.page : c.capacity(); }
   bool sharesPage(int r) const {
     return r == 1 && c.page && requests[0].length > c.page && requests[1].length > c.page;
   }
@@ -250,7 +254,7 @@ struct Batch {
       newK.insert(newK.end(), r.k.begin(), r.k.end());
       newV.insert(newV.end(), r.v.begin(), r.v.end());
     }
-    run.capacity = c.page ? c.page * pagesOfRequest(c) : kCapacity;
+    run.capacity = c.page ? c.page * pagesOfRequest(c) : c.capacity();
     run.pool = pool;
     run.tokensOutside = c.tokensOutside;
     for (auto [name, values] : {std::pair<const char *, const std::vector<double> *>{"q", &q},
@@ -409,7 +413,7 @@ void checkShares(const Case &test) {
   for (const Request &r : requests)
     alone.push_back(runAlone(c, r));
   KernelRun run(Writer{c, Schedule{1, 4, 3, 1, 0}}.write());
-  int units = 16 * c.requests * c.heads;
+  int units = c.groups * c.requests * c.heads;
   for (int clusters : {1, 2, 3, 7, 16, 25, units}) {
     CAPTURE(clusters);
     batch.set(run);
@@ -436,6 +440,14 @@ TEST_CASE("a work list gives every unit to one cluster, whatever runs", "[batch]
   std::mt19937 engine(test.shape.requests);
   while (int(test.lengths.size()) < test.shape.requests)
     test.lengths.push_back(engine() % 4 ? engine() % 130 : -1);
+  checkShares(test);
+}
+
+TEST_CASE("attention of 32 and 64 groups: chunks, shares and whole heads have the same bits", "[batch]") {
+  Case test = GENERATE(
+      Case{{1, 1, 2, 16, 0, false, 64}, {4200}}, Case{{4, 1, 1, 16, 64, false, 64}, {1, 65, 0, 2100}},
+      Case{{2, 2, 1, 16, 0, false, 32}, {64, 2200}}, Case{{3, 2, 2, 32, 0, true, 32}, {-1, 65, 1100}});
+  checkCase(test, {{1, 4, 4, 1, 0}, {1, 4, 4, 2, 16}, {4, 4, 4, 1, 8}, {2, 8, 4, 1, 4}, {4, 16, 8, 1}}, 4);
   checkShares(test);
 }
 
@@ -497,9 +509,9 @@ TEST_CASE("what a table or a slot should not say touches nothing foreign", "[bat
 //===-- Mutants -----------------------------------------------------------------===//
 
 /// Whether one of 10 launches of a work list shows a fault.
-static bool isCaught(const Mutation &mutate) {
-  Shape c{3, 1, 1, 16};
-  std::vector<Request> requests = randomRequests(c, {300, 20, 130}, 2);
+static bool isCaught(const Mutation &mutate, int groups = 16) {
+  Shape c{3, 1, 1, 16, 0, false, groups};
+  std::vector<Request> requests = randomRequests(c, {groups == 16 ? 300 : 1300, 20, 130}, 2);
   Batch batch(c, requests, 2);
   KernelRun right(Writer{c, Schedule{1, 4, 4, 1}}.write()),
       run(Writer{c, Schedule{1, 4, 4, 1, 0}}.write(), mutate);
@@ -529,5 +541,44 @@ TEST_CASE("faults of a work list are caught", "[batch]") {
       for (simt::AtomicOp op : findOps<simt::AtomicOp>(m, isArrival))
         op.getValueMutable().assign(constantBefore(op, 1));
     }));
+  }
+}
+
+TEST_CASE("faults where more than 16 groups are merged are caught", "[batch]") {
+  // Group 17 is in the second sixteen; of 64 groups of 1300 tokens 21 have some.
+  auto is17 = [](arith::SelectOp op) {
+    return isConstant(op.getTrueValue(), 17) && isConstant(op.getFalseValue(), 0);
+  };
+  SECTION("without a fault there is none") { REQUIRE_FALSE(isCaught({}, 64)); }
+  SECTION("one group counts twice, another not at all") {
+    REQUIRE(isCaught(
+        [=](ModuleOp m) {
+          for (arith::SelectOp op : findOps<arith::SelectOp>(m, is17))
+            op.getTrueValueMutable().assign(constantBefore(op, 18));
+        },
+        64));
+  }
+  SECTION("one group is left out") {
+    REQUIRE(isCaught(
+        [=](ModuleOp m) {
+          for (arith::SelectOp op : findOps<arith::SelectOp>(m, is17)) {
+            Value exists = op.getCondition();
+            OpBuilder b(op);
+            exists.replaceAllUsesWith(arith::ConstantOp::create(b, op.getLoc(), b.getBoolAttr(false)));
+          }
+        },
+        64));
+  }
+  SECTION("a head is merged when 16 groups have arrived") {
+    REQUIRE(isCaught(
+        [](ModuleOp m) {
+          auto isLast = [](arith::CmpIOp op) {
+            return op.getPredicate() == arith::CmpIPredicate::eq && isConstant(op.getRhs(), 64) &&
+                   op.getLhs().getDefiningOp<simt::LoadOp>();
+          };
+          for (arith::CmpIOp op : findOps<arith::CmpIOp>(m, isLast))
+            op.getRhsMutable().assign(constantBefore(op, 16));
+        },
+        64));
   }
 }

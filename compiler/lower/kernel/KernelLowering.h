@@ -179,9 +179,9 @@ private:
   /// and the position of the key; null where the region is empty.
   std::function<Value(Value head, Value key)> biasOf(mlir::Region &region, LoadCacheOp load,
                                                      const Tokens &tokens, Value firstHead, int64_t heads);
-  /// Groups that each attending set takes.
   /// Of so many segments of a head, rounded up.
   Value segmentsPerGroup(Value segments, int64_t groups);
+  /// Groups that each attending set takes.
   Value groupsOfSet(const Tokens &t, LoadCacheOp load);
   /// A request's tokens are as many as memory says, at most what the cache holds; none where it is idle. With
   /// `reporter` a thread for which that holds sets the status.
