@@ -46,6 +46,26 @@ kernel.func @runs(%x: memref<6x8xf32>, %y: memref<3xf32>) axes(item = 6 @grid) p
 
 // -----
 
+// 64 groups of segments, in 16 chunks of 4 CTAs each; 16 groups are not said.
+// CHECK-LABEL: kernel.func @of_64_groups
+// CHECK: kernel.load_cache {{.*}} bound 64 {groups = 64 : i64} : {{.*}} -> <64, f16, part: split(0)>
+// CHECK: kernel.load_cache {{.*}} bound 64 : {{.*}} -> <64, f16>
+kernel.func @of_64_groups(%q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 64, f16>, %len: memref<1xi32>, %o: memref<64xf16>)
+    axes(chunk = 16 @grid, part = 4 @cta) plan() {
+  %x = kernel.read %q : memref<64xf16> -> !kernel.tile<64xf16>
+  kernel.for_items %i over chunk {
+    %h = kernel.outer %i of 16
+    %n = kernel.inner %i of 16
+    %kv = kernel.load_cache %c tokens %len at %h chunk %n bound 64 {groups = 64 : i64} : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<64, f16, part: split(0)>
+    %p = kernel.attend %x, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16, part: split(0)> -> !kernel.tile<1x66xf32, part: partial(softmax), chunk: partial(softmax)>
+  }
+  %all = kernel.load_cache %c tokens %len bound 64 {groups = 16 : i64} : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32> -> !kernel.kv_stream<64, f16>
+  %w = kernel.attend %x, %all scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32>
+  kernel.return
+}
+
+// -----
+
 kernel.func @indivisible(%x: memref<64xf32>) axes(item = 6 @grid) plan() {
   kernel.for_items %i over item {
     // expected-error@+1 {{divides 6 items into runs of 4, which does not divide them}}
@@ -99,6 +119,30 @@ kernel.func @three(%c: !kernel.cache<heads = 2, dim = 64, f16>, %len: memref<1xi
     %kv = kernel.load_cache %c tokens %len at %h chunk %n bound 64 : !kernel.cache<heads = 2, dim = 64, f16>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<64, f16>
     %p = kernel.attend %t, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32, chunk: partial(softmax)>
   }
+  kernel.return
+}
+
+// -----
+
+kernel.func @more_than_16(%c: !kernel.cache<heads = 1, dim = 64, f16>, %len: memref<1xi32>, %q: memref<64xf16>) axes(chunk = 32 @grid) plan() {
+  kernel.for_items %i over chunk {
+    %h = kernel.outer %i of 32
+    %n = kernel.inner %i of 32
+    %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    // expected-error@+1 {{cuts 64 groups of segments into 32 chunks; 1, 2, 4, 8 and 16 are possible}}
+    %kv = kernel.load_cache %c tokens %len at %h chunk %n bound 64 {groups = 64 : i64} : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<64, f16>
+    %p = kernel.attend %t, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32, chunk: partial(softmax)>
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @no_number_of_groups(%c: !kernel.cache<heads = 1, dim = 64, f16>, %len: memref<1xi32>, %q: memref<64xf16>) axes() plan() {
+  %t = kernel.read %q : memref<64xf16> -> !kernel.tile<64xf16>
+  // expected-error@+1 {{has 48 groups of segments; 16, 32 and 64 are possible}}
+  %kv = kernel.load_cache %c tokens %len bound 64 {groups = 48 : i64} : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32> -> !kernel.kv_stream<64, f16>
+  %p = kernel.attend %t, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32>
   kernel.return
 }
 

@@ -108,3 +108,39 @@ kernel.func @no_window(%c: !kernel.cache<heads = 1, dim = 64, requests = 3, f16>
   %w = kernel.work_list %c tokens %len bound 64 {window = -1 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
   kernel.return
 }
+
+// -----
+
+// CHECK-LABEL: kernel.func @of_32_groups
+// CHECK: kernel.work_list {{.*}} bound 64 {groups = 32 : i64} :
+// CHECK: kernel.load_cache {{.*}} bound 64 {groups = 32 : i64} :
+kernel.func @of_32_groups(%q: memref<192xf16>, %c: !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, %len: memref<3xi32>) axes(head = 3 @grid) plan() {
+  %w = kernel.work_list %c tokens %len bound 64 {groups = 32 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
+  kernel.for_items %h, %s over head by %w {
+    %x = kernel.read %q at %h : memref<192xf16> -> !kernel.tile<64xf16>
+    %kv = kernel.load_cache %c tokens %len at %h chunk %s bound 64 {groups = 32 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<64, f16>
+    %p = kernel.attend %x, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32, head: partial(softmax)>
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @other_groups(%q: memref<192xf16>, %c: !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, %len: memref<3xi32>) axes(head = 3 @grid) plan() {
+  %w = kernel.work_list %c tokens %len bound 64 {groups = 64 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
+  kernel.for_items %h, %s over head by %w {
+    %x = kernel.read %q at %h : memref<192xf16> -> !kernel.tile<64xf16>
+    // expected-error@+1 {{streams other tokens than those that its kernel.work_list shares out}}
+    %kv = kernel.load_cache %c tokens %len at %h chunk %s bound 64 : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>, !kernel.item, !kernel.item -> !kernel.kv_stream<64, f16>
+    %p = kernel.attend %x, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32, head: partial(softmax)>
+  }
+  kernel.return
+}
+
+// -----
+
+kernel.func @no_number_of_groups(%c: !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, %len: memref<3xi32>) axes(head = 3 @grid) plan() {
+  // expected-error@+1 {{has 128 groups of segments; 16, 32 and 64 are possible}}
+  %w = kernel.work_list %c tokens %len bound 64 {groups = 128 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
+  kernel.return
+}

@@ -8,7 +8,7 @@
 // CHECK: %[[C:.*]] = kernel.inner %[[I]] of 4
 // CHECK: %[[H:.*]] = kernel.outer %[[I]] of 4
 // CHECK: kernel.read {{.*}} at %[[H]]
-// CHECK: kernel.load_cache {{.*}} at %[[H]] chunk %[[C]]
+// CHECK: kernel.load_cache {{.*}} at %[[H]] chunk %[[C]] bound 64 {groups = 32 : i64}
 // CHECK-NOT: kernel.append
 // CHECK-NOT: kernel.write
 // CHECK: kernel.finish {{.*}} over chunk by ordered attributes {counters = 0 : i64, each = 4 : i64, partials = 256 : i64} : !kernel.tile<2x66xf32, chunk: partial(softmax)> as %[[S:.*]]: !kernel.tile<2x66xf32> {
