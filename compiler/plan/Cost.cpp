@@ -524,8 +524,9 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen, bool 
       tokenRows(op, opPlan);
   };
   startGroup();
-  if (cost.kernels.size() == 1 && !norms &&
-      plan.pdl != 2) // a norm, and a barrier of the grid, have it in their time
+  // A norm, and a barrier of the grid, have it in their time; cached tokens come in meanwhile.
+  bool takesTokens = plan.pdl == 2 && sizes->attends();
+  if (cost.kernels.size() == 1 && !norms && !takesTokens)
     add(Phase::Elements, machine.loadUs, [] { return std::string("values of other kernels are read"); });
   for (int64_t group = 0; group < tokenGroupsOf(plan); ++group) {
     if (group)

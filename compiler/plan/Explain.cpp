@@ -110,6 +110,7 @@ std::optional<Explanation> cfc::explainPlan(attn::GraphOp graph, const Plan &pla
       kernel.itemNames.push_back(itemName(sizes.getShape(), planned->choices[k].kernel));
       kernel.sharedBytes = std::max(kernel.sharedBytes, sizes.estimateShared(planned->choices[k]));
       kernel.slotBytes = std::max(kernel.slotBytes, sizes.slotBytes(planned->choices[k]));
+      kernel.attends |= sizes.attends();
     }
     if (i < exact.size())
       kernel.sharedBytes = exact[i];
@@ -145,12 +146,13 @@ static std::string counted(int64_t n, StringRef what) {
   return (Twine(n) + " " + first + "s" + (rest.empty() ? "" : " ") + rest).str();
 }
 
-static StringRef howItStarts(int64_t pdl) {
-  switch (pdl) {
+static StringRef howItStarts(const ExplainedKernel &kernel) {
+  switch (kernel.plan.pdl) {
   case 1:
     return ", started while the kernel before ends";
   case 2:
-    return ", started while the kernel before ends, cached tokens too";
+    return kernel.attends ? ", started while the kernel before ends, cached tokens too"
+                          : ", started once the kernel before has waited";
   case 3:
     return ", started as the CTAs of the kernel before end";
   default:
@@ -166,7 +168,7 @@ static void kernelText(llvm::raw_ostream &out, const ExplainedKernel &kernel, si
   for (auto [rounds, name] : llvm::zip_equal(cost.kernels, kernel.itemNames))
     items += (items.empty() ? "" : ", then ") + counted(rounds.items, name);
   out << llvm::formatv("kernel {0}: {1} on clusters of {2}, {3} + 1 warps each, {4} a SM{5}\n", index, items,
-                       counted(k.part, "CTA"), k.warps, k.ctasPerSm, howItStarts(k.pdl));
+                       counted(k.part, "CTA"), k.warps, k.ctasPerSm, howItStarts(kernel));
   for (const ItemRounds &rounds : cost.kernels)
     out << llvm::formatv("  {0} of {1} clusters run at a time: {2}\n", rounds.clusters, rounds.items,
                          counted(rounds.rounds, "round"));

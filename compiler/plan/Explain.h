@@ -12,6 +12,7 @@ struct ExplainedKernel {
   std::vector<std::string> itemNames; ///< of each: "head", "block of rows", or "item" where there is one
   int64_t sharedBytes = 0;            ///< of a CTA
   int64_t slotBytes = 0;              ///< of a ring tile
+  bool attends = false;               ///< to a cache
 };
 
 struct Explanation {

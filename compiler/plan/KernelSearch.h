@@ -167,7 +167,7 @@ private:
   bool hasLaterWeights() const;
   bool streamsMoreWeights() const;
   bool readsCacheAhead() const;
-  bool attends() const;
+  bool canStartBehindWait() const;
   bool leavesSmsIdle(const KernelChoice &choice) const;
   std::vector<KernelShape> shapes;
   std::vector<Member> members;

@@ -85,10 +85,11 @@ bool KernelSearch::readsCacheAhead() const {
   return !caches.empty() && llvm::none_of(*(*ours.begin())->getBlock(), appendsToThem);
 }
 
-bool KernelSearch::attends() const {
-  return llvm::any_of(members, [](const Member &member) {
-    return llvm::any_of(member.shape().getOps(), [](Operation *op) { return isa<attn::AttentionOp>(op); });
-  });
+/// Whether the launch may start when the kernel before it has waited for all others. That one may still run:
+/// nothing that this one reads early may be its work.
+bool KernelSearch::canStartBehindWait() const {
+  bool attends = llvm::any_of(members, [](const Member &member) { return member.sizes.attends(); });
+  return attends ? readsCacheAhead() : index() > 0;
 }
 
 /// What an item may be.
@@ -139,6 +140,8 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.pdl = {readsCacheAhead() ? 2 : 1, 3};
   if (options->randomSeed)
     domain.pdl.append({0, 1});
+  if (options->randomSeed && canStartBehindWait())
+    domain.pdl.push_back(2);
   if (given.pdl >= 0)
     domain.pdl = {given.pdl};
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
@@ -256,7 +259,7 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
     return refuse("tile_columns", n, "multiples of 16 up to 4096 are possible");
   if (int64_t n = domain.pdl[0]; n > 3)
     return refuse("pdl", n, "0 to 3 are possible");
-  if (domain.pdl[0] == 2 && !(readsCacheAhead() || (index() > 0 && !attends())))
+  if (domain.pdl[0] == 2 && !canStartBehindWait())
     return refuse("pdl", 2,
                   "it takes a kernel behind others, which append to no cache that it attends to: 0, 1 and 3 "
                   "are possible");

@@ -320,7 +320,8 @@ int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const
       bytes += size.payload;
   } else if (op.kind == OpSizes::Attention) {
     int64_t state = op.stateBytes(), ofPass = 4 * op.columnsIn(kernel).heads * (op.vDim + 2);
-    bytes += ofPass * (setsOf(kernel) * 4 + 5) + (op.columnsIn(kernel).passes > 1 ? 1 : 2) * state;
+    int64_t levels = llvm::Log2_64(op.segmentGroups) + 1; // of merged groups
+    bytes += ofPass * (setsOf(kernel) * 4 + levels) + (op.columnsIn(kernel).passes > 1 ? 1 : 2) * state;
     if (part > 1)
       bytes += exchangeBytes(kernel, state, plan.reduce, true);
   } else if (op.kind == OpSizes::Elements) {

@@ -81,6 +81,10 @@ public:
   const KernelShape &getShape() const { return *shape; }
   llvm::ArrayRef<OpSizes> getOps() const { return ops; }
   LinearSize linear(const KernelPlan &plan, const OpSizes &op, Split split) const;
+  /// Whether one of its operations attends to a cache.
+  bool attends() const {
+    return llvm::any_of(ops, [](const OpSizes &op) { return op.kind == OpSizes::Attention; });
+  }
 
   /// Whether an operation has a choice of that kind.
   bool hasSplit(const OpSizes &op) const { return op.kind == OpSizes::Linear && !op.finishes; }

@@ -2,8 +2,8 @@
 
     python3 tools/gpu/pdl_bits.py --cfc build/bin/cfc --library build/lib/libcfc_runtime.so.1
 
-Each plan is compiled with pdl = 0 in every kernel, and with 1, 2 (in attention behind another launch, else 1) and 3, as
-far as it can be; beside the planner's choice and drawn ones a plan whose attention has a launch of its own. Chains of
+Each plan is compiled with pdl = 0 in every kernel, and with 1, 2 (in launches behind another, else 1) and 3, as far as it
+can be; beside the planner's choice and drawn ones a plan whose attention has a launch of its own. Chains of
 layers, each layer's input being the result of the one before, run at every length, launched and as a captured graph,
 several times without a pause in between; results and caches of all layers must have the bits of the chain without
 overlap. A value that no plan of a block can have counts as a failure.

@@ -39,15 +39,14 @@ def pdl_of(text):
 
 
 def plan_with_pdl(text, value):
-    """The full plan with that `pdl` in every kernel; 2, which only attention behind another launch can have, there and
-    1 in all others. None where no kernel can have it."""
-    attends = {kernel for label, kernel in operations(text) if label.startswith("attention(")}
-    cached = {kernel for launch in launches(text)[1:] if attends & set(launch) for kernel in launch}
-    if value == 2 and not cached:
+    """The full plan with that `pdl` in every kernel; 2, which takes another launch before it, in those behind the first
+    and 1 there. None where 2 would take no cached tokens early, for no attention is behind another launch."""
+    behind = {kernel for launch in launches(text)[1:] for kernel in launch}
+    if value == 2 and not any(kernel in behind for label, kernel in operations(text) if label.startswith("attention(")):
         return None
 
     def start(kernel):
-        return value if value != 2 or kernel in cached else 1
+        return value if value != 2 or kernel in behind else 1
 
     text = re.sub(r"^(kernel .*), pdl = [0-3]", r"\1", text, flags=re.M)
     return re.sub(r"^kernel ([0-9]+):.*$", lambda m: f"{m[0]}, pdl = {start(int(m[1]))}", text, flags=re.M)
