@@ -324,6 +324,32 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
   CHECK_THAT(refuse("kernel 0: part = 1"), Contains("bytes of shared memory a CTA; 39936 are the limit"));
 }
 
+TEST_CASE("few KV heads have more groups of segments, which as many more CTAs can share") {
+  for (auto [heads, groups] :
+       {std::pair(1, 64), {2, 32}, {3, 16}, {4, 16}, {5, 16}, {8, 16}, {32, 16}, {71, 16}})
+    CHECK(segmentGroups(heads) == groups);
+  auto [name, groups] = GENERATE(std::pair("llama3_70b_rank", 64), std::pair("gqa_small", 32));
+  CAPTURE(name);
+  Planned planned(name);
+  const std::string cut = "op linear(%q, %k, %v): kernel = 0\nop rope(%qr, %kr): kernel = 1\n"
+                          "op linear(%y): kernel = 2\n";
+  for (int chunks : {1, 2, 4, 8, 16})
+    for (int part : {1, 2, 4, 8, 16}) {
+      std::string kernel =
+          "kernel 1: part = " + std::to_string(part) + ", chunks = " + std::to_string(chunks);
+      INFO(kernel);
+      std::optional<Plan> plan = planned.given(cut + kernel);
+      REQUIRE(bool(plan) == (part * chunks <= groups));
+      if (plan) {
+        int exitCode = 0;
+        REQUIRE(succeeded(lowerToKernels(planned.graph(), *plan, exitCode)));
+      } else {
+        CHECK_THAT(planned.message,
+                   Contains("shares the " + std::to_string(groups) + " groups of a head's tokens among"));
+      }
+    }
+}
+
 TEST_CASE("a kernel that is too large is cut") {
   Planned planned("two_blocks");
   planned.machine.sharedBytes = 26000;
