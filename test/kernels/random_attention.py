@@ -49,6 +49,7 @@ class Attention:
         self.new, self.idle = r.pick(True, False), r.pick(False, False, False, True)
         self.spread = r.pick(0.3, 1.0)
         self.scale = r.pick(0.3, 1.0, 2.0) / self.spread**2 / math.sqrt(self.dim)  # scores of this size
+        self.groups = r.pick(16, 32, 64)
 
     def arrays(self):
         r, n = self.random, max(self.items, 1)
@@ -126,7 +127,7 @@ class Attention:
         arguments += [f"%o: memref<{n * g * d}xf32>", f"%lse: memref<{n * g}xf32>"]
         bound = self.random.pick(self.length + 1, 1000)
         lines.append(
-            f"    %kv = kernel.load_cache %cache tokens %len slot %slot{at} bound {bound} : "
+            f"    %kv = kernel.load_cache %cache tokens %len slot %slot{at} bound {bound} {{groups = {self.groups} : i64}} : "
             f"{cache}, memref<1xi32>, memref<1xi64>{item} -> {kv}"
         )
         lines.append(f"    %p = kernel.attend %qt, %kv scale {self.scale} : {q}, {kv} -> {self.state(self.split)}")
