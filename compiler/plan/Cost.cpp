@@ -60,6 +60,7 @@ static double exchangeUs(const Machine &machine, const KernelPlan &plan, const E
       sent = workers; // its own part too
     if (what.states)
       sent *= 2;
+    sent *= double(kSetWarps) / plan.warps;
     break;
   case Exchange::Scatter: // a part to each peer, then a merged part to all
     latency += machine.scatterUs;
@@ -114,7 +115,8 @@ public:
        double joined, double limit)
       : plan(plan), machine(machine), length(length), describe(describe), place(place), joined(joined),
         limit(limit) {}
-  void launch(bool cooperative);
+  /// `beside`: all of its CTAs find room while the launch before runs.
+  void launch(bool cooperative, bool beside);
   /// All CTAs wait for each other.
   void gridSync();
   /// `last`: of the launch; the one behind has to do with no other.
@@ -138,6 +140,9 @@ private:
   void add(Phase::Kind kind, double us, llvm::function_ref<std::string()> what);
   /// What several sets of warps take more where they wait for each other.
   double setsUs() const { return machine.setsUs * (setsOf(plan) - 1); }
+  double attendTileNs(const OpSizes &op) const;
+  /// How much longer warps take for what they do where other CTAs share their SM.
+  double shareOfSm() const { return std::max(1.0, machine.setShare * perSm); }
   std::string label(const OpSizes &op) const { return opLabel(op.op); }
 
   const KernelSizes *sizes = nullptr; ///< of the kernel at hand
@@ -150,12 +155,14 @@ private:
   double joined = 0; ///< occupancy of this launch where it has several kernels
   double limit;      ///< where to stop
   LaunchCost cost;
-  double ringUs = 0;     ///< in which the memory fills all rings
-  double aheadUs = 0;    ///< in which it fetches what goes to the L2 at the start
-  double idle = 0;       ///< since the producer could last run ahead, without consumers that take tiles
-  double lastStream = 0; ///< time of the last stream
-  double streamed = 0;   ///< of all streams since all CTAs were last at one place
-  int64_t slotBytes = 0; ///< of a ring tile
+  double ringUs = 0;         ///< in which the memory fills all rings
+  double aheadUs = 0;        ///< in which it fetches what goes to the L2 at the start
+  double idle = 0;           ///< since the producer could last run ahead, without consumers that take tiles
+  double lastStream = 0;     ///< time of the last stream
+  double streamed = 0;       ///< of all streams since all CTAs were last at one place
+  bool streamsOn = false;    ///< behind the operation at hand
+  int64_t attendingSets = 1; ///< of warps, in the last attention
+  int64_t slotBytes = 0;     ///< of a ring tile
   double now = 0;
   int64_t clusters = 1, ctas = 1; ///< that run at a time in this round
   int64_t perSm = 1;              ///< CTAs of an SM that has some
@@ -328,6 +335,15 @@ void Walk::weights(const OpSizes &op, const OpChoice &opPlan, ArrayRef<int64_t> 
   });
 }
 
+/// A tile of cached tokens: half of a segment.
+double Walk::attendTileNs(const OpSizes &op) const {
+  double blocks = (llvm::divideCeil(op.dim, 16) + llvm::divideCeil(op.vDim, 16)) / 2.0;
+  constexpr double kUnpacks = 2.7; // what f8 takes more (measured)
+  double segment =
+      (machine.segmentNs + machine.segmentBlockNs * blocks) * (op.cacheBytes == 1 ? kUnpacks : 1);
+  return machine.tileNs + static_cast<double>(op.columnsIn(plan).tiles) * segment / 2;
+}
+
 /// All requests are as long, and each CTA has as much of their tokens.
 void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
   int64_t segments = llvm::divideCeil(tokens, kSegmentTokens), heads = sizes->getShape().getHeadItems();
@@ -342,14 +358,15 @@ void Walk::sharedAttention(const OpSizes &op, int64_t tokens) {
   double largest = 1 + perGroup / 2.0 / std::max<int64_t>(1, mine);
   s.bytes *= largest;
   s.sets.assign(1, std::llround(2 * mine * columns.passes * largest));
-  double blocks = (llvm::divideCeil(op.dim, 16) + llvm::divideCeil(op.vDim, 16)) / 2.0;
-  s.tileNs = machine.tileNs + columns.tiles * (machine.segmentNs + machine.segmentBlockNs * blocks) / 2;
+  s.tileNs = attendTileNs(op);
   double merges = std::max(1.0, op.group * op.vDim / 128.0);
-  s.extraNs = double(llvm::divideCeil(mine, perGroup)) * machine.groupNs * (1 + merges) / 2;
+  double share = shareOfSm();
+  s.extraNs = double(llvm::divideCeil(mine, perGroup)) * machine.groupNs * (1 + merges) / 2 * share;
   s.bandwidth = machine.boxBandwidth / largest;
   // Where a CTA has several heads the ring fills while one is finished and the next begun.
   double begun = machine.loadUs + machine.finishUs + machine.attendNewUs * (1 + merges) / 2;
-  add(Phase::Elements, begun * heads / clusters, [&] { return label(op) + ": heads begun and finished"; });
+  add(Phase::Elements, begun * share * heads / clusters,
+      [&] { return label(op) + ": heads begun and finished"; });
   stream(s, [&]() -> std::string {
     return llvm::formatv("{0}: {1} cached tokens of each of {2} heads, {3} query heads each, shared out",
                          label(op), tokens, heads, op.group);
@@ -379,11 +396,10 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   s.gridBytes = tokenBytes * tokens * clusters / chunks;
   s.sets.assign(sets, 2 * columns.passes *
                           std::min<int64_t>(llvm::divideCeil(mine, sets), groups / sets * perGroup));
-  double blocks = (llvm::divideCeil(op.dim, 16) + llvm::divideCeil(op.vDim, 16)) / 2.0;
-  s.tileNs = machine.tileNs + columns.tiles * (machine.segmentNs + machine.segmentBlockNs * blocks) / 2;
+  s.tileNs = attendTileNs(op);
   double merges = std::max(1.0, op.group * op.vDim / 128.0);
   int64_t ofSet = groups / sets;
-  s.extraNs = double(ofSet) * machine.groupNs * (1 + merges) / 2;
+  s.extraNs = double(ofSet) * machine.groupNs * (1 + merges) / 2 * shareOfSm();
   s.bandwidth = machine.boxBandwidth;
   s.copyNs = machine.copyNs;
   if (tokens == 0)
@@ -391,6 +407,10 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   // The CTAs of the longest request are the last.
   if (sizes->getShape().getRequests() > 1) {
     s.bytes *= length.longest;
+    // Where SMs take several items each, some have much less in all, and the memory waits for the others.
+    constexpr double kUneven = 1.15;
+    if (cost.kernels.back().items * plan.part > machine.usableSms())
+      s.gridBytes *= kUneven;
     for (int64_t &tiles : s.sets)
       tiles = std::llround(tiles * length.longest);
   }
@@ -399,26 +419,33 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
                          chunks > 1 ? llvm::formatv(" in {0} chunks", chunks).str() : std::string(),
                          op.group);
   });
+  attendingSets = sets;
   exchange(op, opPlan);
   // The CTA that is the last of a head's chunks reads the states of all.
   if (chunks > 1)
-    add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.mergeBandwidth * 1e6,
+    add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.stateBandwidth * 1e6,
         [&] { return label(op) + ": the chunks of a head merged"; });
-  add(Phase::Elements, machine.attendNewUs * (1 + merges) / 2 + setsUs(),
+  // All warps have elements of the new token.
+  double elements = std::max(1.0, op.group * op.vDim / (32.0 * plan.warps));
+  add(Phase::Elements, machine.attendNewUs * (1 + elements) / 2 + (sets > 1 ? setsUs() : 0),
       [&] { return label(op) + ": the appended token"; });
 }
 
 //===-- Around them -----------------------------------------------------------===//
 
 /// A cooperative launch starts only when there is room for all of it, and so does what comes behind it.
-void Walk::launch(bool cooperative) {
+void Walk::launch(bool cooperative, bool beside) {
   bool early = startsEarly(plan);
   double us = early ? machine.launchPdlUs : plan.pdl == 3 ? machine.launchEndUs : machine.launchUs;
   add(Phase::Launch, us + cooperative * machine.cooperativeUs,
       [&] { return early ? "launch, overlapped" : "launch"; });
   // A kernel that starts early fills its rings while the one before streams: the memory gains nothing but
-  // what that one has left idle at its end.
-  idle = early ? machine.endUs * !place.alone : std::max(0.0, idle - 0.7 * us);
+  // what that one has left idle at its end, unless that streams little and leaves room for all.
+  constexpr double kWhole = 1e9;
+  if (beside)
+    idle = kWhole;
+  else
+    idle = early ? machine.endUs * !place.alone : std::max(0.0, idle - 0.7 * us);
 }
 
 /// A kernel that started early has filled its rings before: only what goes to the L2 comes in now.
@@ -440,7 +467,12 @@ void Walk::exchange(const OpSizes &op, const OpChoice &opPlan) {
   Exchanged what = exchangeOf(*sizes, plan, op, opPlan);
   if (what.algorithm == Exchange::Unset)
     return;
-  double us = ::exchangeUs(machine, plan, what) + setsUs() + machine.skew * lastStream;
+  bool isAttention = op.kind == OpSizes::Attention;
+  double us = ::exchangeUs(machine, plan, what) + machine.skew * lastStream;
+  if (!isAttention || attendingSets > 1)
+    us += setsUs();
+  if (isAttention && !streamsOn) // no copies are under way
+    us -= machine.loadUs * llvm::Log2_64(plan.part);
   add(Phase::Exchange, us, [&]() -> std::string {
     return llvm::formatv("{0}: {1:F0} bytes a CTA by {2}", label(op), what.bytes, stringify(what.algorithm));
   });
@@ -474,9 +506,14 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   perSm = std::min(plan.ctasPerSm, ctas);
   ringUs = double(ctas) * plan.ringStages * slotBytes / machine.bandwidth * 1e6;
   double start = now;
+  const OpSizes *lastToStream = nullptr;
+  for (const OpSizes &op : sizes->getOps())
+    if (op.kind == OpSizes::Linear || op.kind == OpSizes::Attention)
+      lastToStream = &op;
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
     if (isBeyondLimit())
       return;
+    streamsOn = repeats > 1 || &op < lastToStream;
     if (op.kind == OpSizes::Linear)
       linear(op, opPlan);
     else if (op.kind == OpSizes::Attention)
@@ -496,7 +533,9 @@ void Walk::shareWithNext(int64_t clusters) {
       kOfShared * static_cast<double>(machine.usableSms() * machine.sharedLimit(1)) / machine.bandwidth * 1e6;
   double room =
       std::max(0.0, 1 - double(clusters * plan.part) / double(machine.usableSms() * plan.ctasPerSm));
-  now += machine.earlyUs * 4 * room * (1 - room) * std::min(place.behindUs / rings, 1.0);
+  // Where either launch streams little they are hardly in each other's way.
+  double own = static_cast<double>(cost.bytes) / machine.bandwidth * 1e6;
+  now += machine.earlyUs * 4 * room * (1 - room) * std::min({place.behindUs / rings, own / rings, 1.0});
 }
 
 /// Part of a stream's time that is saved where it comes from the L2, which gives SMs little more a second
@@ -566,6 +605,17 @@ static double occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
   return most;
 }
 
+/// Whether all CTAs of a launch that starts early find room beside those of the launch before.
+static bool fitsBeside(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine,
+                       Place place) {
+  const KernelPlan &kernel = choice.kernel;
+  if (!place.freeSms || !startsEarly(kernel) || kernel.part > 1)
+    return false;
+  int64_t bytes = sizes.besideRing(choice) + ringBytes(kernel, sizes.slotBytes(choice));
+  int64_t each = std::min<int64_t>(2, machine.sharedBytesPerSm / (bytes + machine.sharedReserved));
+  return clustersOf(sizes.getShape(), kernel, machine) <= place.freeSms * each;
+}
+
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,
                         const Machine &machine, CacheLength length, bool describe, Place place,
                         double limit) {
@@ -573,7 +623,8 @@ LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
   // The end of the last kernel may take off as much again (Walk::kernel).
   limit += std::min(machine.tailUs, place.behindUs / 2);
   Walk walk(choices.front().kernel, machine, length, describe, place, joined, limit);
-  walk.launch(/*cooperative=*/sizes.size() > 1);
+  bool beside = sizes.size() == 1 && fitsBeside(*sizes.front(), choices.front(), machine, place);
+  walk.launch(/*cooperative=*/sizes.size() > 1, beside);
   for (auto [i, ofKernel, choice] : llvm::enumerate(sizes, choices)) {
     if (walk.isBeyondLimit())
       break;

@@ -48,8 +48,9 @@ struct LaunchCost {
 struct Place {
   bool alone = true;   ///< it is all of it
   double behindUs = 0; ///< in which the memory streams all that the launch behind it wants
+  int64_t freeSms = 0; ///< that the launch before it leaves free, however it is planned
   /// That of a kernel which others of the launch are joined to: no launch is behind it.
-  Place ofEarlierKernel() const { return {alone, 0}; }
+  Place ofEarlierKernel() const { return {alone, 0, freeSms}; }
   auto operator<=>(const Place &) const = default;
 };
 

@@ -95,6 +95,7 @@ static const Field kFields[] = {
     {"finish_us", &Machine::finishUs, "from the last partial sum until the last CTA has finished the sum"},
     {"waiting_us", &Machine::waitingUs, "the same where several clusters have waited for it"},
     {"sum_bandwidth", &Machine::sumBandwidth, "bytes a second of partial sums that a CTA reads"},
+    {"state_bandwidth", &Machine::stateBandwidth, "the same of softmaxes of a head's chunks"},
     {"token_bandwidth", &Machine::tokenBandwidth, "bytes a second of several tokens' rows that a CTA reads"},
     {"atomic_rate", &Machine::atomicRate, "atomic sums a second"},
     {"push_us", &Machine::pushUs, "an exchange of two CTAs by push, alone"},

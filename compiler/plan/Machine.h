@@ -26,7 +26,8 @@ struct Machine {
   // Around the streams.
   double launchUs = 0, launchEndUs = 0, launchPdlUs = 0, pdlCrowded = 0, cooperativeUs = 0, endUs = 0,
          tailUs = 0, earlyUs = 0, gridSyncUs = 0, normUs = 0, normColumnNs = 0, elementsUs = 0,
-         attendNewUs = 0, finishUs = 0, waitingUs = 0, sumBandwidth = 0, tokenBandwidth = 0, atomicRate = 0;
+         attendNewUs = 0, finishUs = 0, waitingUs = 0, sumBandwidth = 0, stateBandwidth = 0,
+         tokenBandwidth = 0, atomicRate = 0;
   // Exchanges in a cluster.
   double pushUs = 0, asyncUs = 0, bulkUs = 0, scatterUs = 0, roundUs = 0, peerUs = 0, peerBandwidth = 0,
          mergeBandwidth = 0, loadUs = 0, skew = 0;

@@ -17,9 +17,19 @@ double cfc::streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLe
   return bytes / machine.bandwidth * 1e6;
 }
 
+/// SMs without a CTA of one attention whose heads are few: a head has no more CTAs than groups of segments.
+static int64_t freeSmsBeside(const KernelShape &shape, const Machine &machine) {
+  if (!shape.takesChunks() || shape.getRequests() > 1)
+    return 0;
+  int64_t ctas = segmentGroups(shape.getHeads()) * shape.getHeadItems();
+  return std::max<int64_t>(0, machine.usableSms() - ctas);
+}
+
 Place cfc::placeOf(ArrayRef<LaunchRange> launches, size_t i, ArrayRef<KernelSizes> sizes,
                    const Machine &machine, CacheLength length) {
   Place place{launches.size() == 1};
+  if (i > 0 && launches[i - 1].size() == 1)
+    place.freeSms = freeSmsBeside(sizes[launches[i - 1].first].getShape(), machine);
   if (i + 1 < launches.size())
     for (const KernelSizes &behind : sizes.slice(launches[i + 1].first, launches[i + 1].size()))
       place.behindUs += streamedUs(behind, machine, length);
