@@ -353,11 +353,10 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   if (!sharesWork(kernelPlan)) // else a cluster is one CTA
     split = {state(kPart, StateKind::Split)};
   auto streamType = KvStreamType::get(context, cache.getDim(), vDim, cache.getElementType(), split);
-  Value kv = LoadCacheOp::create(body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot,
-                                 memoryOrNull(op.getPages()), memoryOrNull(op.getQueries()),
-                                 memoryOrNull(op.getMask()), memoryOrNull(op.getKScale()),
-                                 memoryOrNull(op.getVScale()), item, chunk, boundOf(op),
-                                 op.getWindow().value_or(0), segmentGroups(cache.getHeads()));
+  Value kv = LoadCacheOp::create(
+      body, loc, streamType, memory(op.getCache()), memory(op.getLen()), slot, memoryOrNull(op.getPages()),
+      memoryOrNull(op.getQueries()), memoryOrNull(op.getMask()), memoryOrNull(op.getKScale()),
+      memoryOrNull(op.getVScale()), item, chunk, boundOf(op), op.getWindow().value_or(0), segmentGroups(op));
   Type f32 = Float32Type::get(context);
   TileType whole = tile({group, vDim + 2}, f32);
   SmallVector<StateAttr> partial = split;

@@ -157,7 +157,7 @@ Value KernelWriter::listWork() {
                                 memory(attention.getLen()), append ? memory(append.getSlot()) : Value(),
                                 queries, queries ? shape.getTokens() : 0, boundOf(attention),
                                 bool(attention.getMask()), attention.getWindow().value_or(0),
-                                segmentGroups(attention.getCache().getType().getHeads()));
+                                segmentGroups(attention));
     }
   llvm_unreachable("only kernels of an attention share out heads");
 }

@@ -169,7 +169,7 @@ void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const Ke
 void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
     if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && cutsHeads(kernel)) {
-      int64_t each = sharesWork(kernel) ? segmentGroups(shape.getHeads()) : 1;
+      int64_t each = sharesWork(kernel) ? shape.getSegmentGroups() : 1;
       finishes[attention.getResult()].partials =
           allocate(4 * itemsOf(shape, kernel) * each * stateElements(attention), 256);
     }

@@ -174,7 +174,7 @@ bool cfc::areFewHeads(int64_t heads, const Machine &machine) { return heads * 4 
 
 int64_t cfc::clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine) {
   int64_t fit = std::max<int64_t>(1, machine.resident(plan.part, plan.ctasPerSm));
-  int64_t shares = sharesWork(plan) ? segmentGroups(shape.getHeads()) : 1; // of an item, at most
+  int64_t shares = sharesWork(plan) ? shape.getSegmentGroups() : 1; // of an item, at most
   int64_t clusters = std::min(itemsOf(shape, plan) * shares, fit);
   return plan.clusters > 0 ? std::min(clusters, plan.clusters) : clusters;
 }

@@ -54,6 +54,23 @@ static int64_t cacheHeads(Operation *op) {
   return 0;
 }
 
+int64_t cfc::segmentGroups(AttentionOp attention) {
+  constexpr int64_t kLeast = 16, kUnits = 64; // more cost whole heads too much (measured)
+  auto graph = attention->getParentOfType<GraphOp>();
+  auto most = graph ? graph->getAttrOfType<IntegerAttr>(kMostRequestsAttr) : IntegerAttr();
+  int64_t rows = attention.getQ().getType().getDimSize(0);
+  int64_t requests = std::max(rows, most ? most.getInt() : 1);
+  int64_t heads = attention.getCache().getType().getHeads() * requests;
+  return std::max(kLeast, kUnits / static_cast<int64_t>(llvm::bit_ceil(uint64_t(heads))));
+}
+
+int64_t KernelShape::getSegmentGroups() const {
+  for (Operation *op : ops)
+    if (auto attention = dyn_cast<AttentionOp>(op))
+      return segmentGroups(attention);
+  return 1;
+}
+
 //===-- Slots -------------------------------------------------------------===//
 
 /// KV heads of the attention whose result `value` is made of by operations on elements, 0 if there is none.

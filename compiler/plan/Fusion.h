@@ -22,6 +22,11 @@ namespace cfc {
 enum Form : unsigned { Full = 1, Slice = 2, Finished = 4 };
 
 /// What one kernel does.
+/// Groups of a head's segments (docs/design.md, "Order of sums"): 16, and more where the heads of all
+/// requests are so few that these would leave SMs without any. The same for every length and plan, so that a
+/// request's bits are, too, and in all graphs of the same `most_requests`.
+int64_t segmentGroups(attn::AttentionOp attention);
+
 class KernelShape {
 public:
   /// Analyses `ops` (in graph order) as one kernel; on failure `why` says which operation does not fit.
@@ -48,6 +53,8 @@ public:
   int64_t getRequests() const { return heads ? tokens : 1; }
   /// Heads of all requests.
   int64_t getHeadItems() const { return heads * tokens; }
+  /// Of each head, where items are heads.
+  int64_t getSegmentGroups() const;
   /// Whether items may be chunks of heads: all the kernel does is one attention and what is element by
   /// element around it, and what it stores each CTA of a cluster has whole.
   bool takesChunks() const;

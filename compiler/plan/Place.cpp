@@ -21,7 +21,7 @@ double cfc::streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLe
 static int64_t freeSmsBeside(const KernelShape &shape, const Machine &machine) {
   if (!shape.takesChunks() || shape.getRequests() > 1)
     return 0;
-  int64_t ctas = segmentGroups(shape.getHeads()) * shape.getHeadItems();
+  int64_t ctas = shape.getSegmentGroups() * shape.getHeadItems();
   return std::max<int64_t>(0, machine.usableSms() - ctas);
 }
 

@@ -46,7 +46,7 @@ static OpSizes sizesOf(const KernelShape &shape, Operation *op) {
     sizes.vDim = attention.getCache().getType().getVDim();
     sizes.cacheBytes = attention.getCache().getType().getElementType().getIntOrFloatBitWidth() / 8;
     sizes.group = attention.getGroup();
-    sizes.segmentGroups = segmentGroups(attention.getCache().getType().getHeads());
+    sizes.segmentGroups = cfc::segmentGroups(attention);
     // What a window leaves of a longer cache is all that there is to read.
     sizes.capacity = attention.getLen().getType().getCapacity();
     if (auto window = attention.getWindow())

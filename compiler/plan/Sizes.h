@@ -22,12 +22,6 @@ struct KernelChoice {
 inline constexpr int64_t kSetWarps = 4, kSetRows = 64;
 /// Tokens of a segment of a cache.
 inline constexpr int64_t kSegmentTokens = 64;
-/// Groups of a head's segments (docs/design.md, "Order of sums"): 16, and more where KV heads are so few that
-/// these would leave SMs without any. The same for every length, batch and plan of a model, so that its bits
-/// are, too.
-inline int64_t segmentGroups(int64_t kvHeads) {
-  return std::max<int64_t>(16, 64 / llvm::bit_ceil(uint64_t(kvHeads)));
-}
 
 inline int64_t setsOf(const KernelPlan &plan) { return std::max<int64_t>(1, plan.warps / kSetWarps); }
 /// Bytes of the ring and its barriers, with slots of `slot` bytes.

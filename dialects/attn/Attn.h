@@ -12,6 +12,9 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 namespace cfc::attn {
+/// Attribute of a graph: the most requests that any graph serves whose results must have the same bits as
+/// this one's, as of a bundle of several batches. Without it that is this graph.
+inline constexpr llvm::StringLiteral kMostRequestsAttr = "most_requests";
 
 /// Argument and result attribute that holds a tensor's name.
 inline constexpr llvm::StringLiteral kNameAttr = "attn.name";

@@ -160,6 +160,9 @@ LogicalResult GraphOp::verify() {
              << "argument %" << getArgName(argument.getArgNumber()) << " is " << argument.getType()
              << "; a tensor of fixed, positive sizes of f16, bf16, f32, i32 or i64, a cache or lengths is "
                 "needed";
+  auto most = (*this)->getAttr(kMostRequestsAttr);
+  if (auto number = dyn_cast_or_null<IntegerAttr>(most); most && (!number || number.getInt() < 1))
+    return emitOpError("has ") << kMostRequestsAttr << " = " << most << "; a number of requests is needed";
   return success();
 }
 

@@ -60,6 +60,16 @@ attn.graph @"a-b"() {
   attn.return
 }
 // -----
+// expected-error @+1 {{has most_requests = 0 : i64; a number of requests is needed}}
+attn.graph @no_requests(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_requests = 0 : i64} {
+  attn.return %x
+}
+// -----
+// expected-error @+1 {{has most_requests = "all"; a number of requests is needed}}
+attn.graph @no_number(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_requests = "all"} {
+  attn.return %x
+}
+// -----
 // expected-error @+1 {{argument %x is 'tensor<?x64xf16>'; a tensor of fixed, positive sizes of f16, bf16, f32, i32 or i64, a cache or lengths is needed}}
 attn.graph @dynamic(%x: tensor<?x64xf16>) {
   attn.return

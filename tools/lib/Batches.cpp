@@ -97,12 +97,21 @@ static std::string nameForBatch(llvm::StringRef name, int64_t batch) {
   return fmt::format("{}_b{}", stem.str(), batch);
 }
 
-Source cfc::sourceForBatch(Compiler &compiler, const Source &source, int64_t batch) {
+/// Says how many requests the largest graph serves, where that is not this one.
+static void setMostRequests(attn::GraphOp graph, int64_t batch, int64_t most) {
+  if (auto given = graph->getAttrOfType<IntegerAttr>(attn::kMostRequestsAttr))
+    most = std::max(most, given.getInt());
+  if (most > batch)
+    graph->setAttr(attn::kMostRequestsAttr, Builder(graph).getI64IntegerAttr(most));
+}
+
+Source cfc::sourceForBatch(Compiler &compiler, const Source &source, int64_t batch, int64_t most) {
   ModuleOp file = source.module.get();
   OwningOpRef<ModuleOp> module = file.clone();
   attn::GraphOp graph = *module->getOps<attn::GraphOp>().begin();
   if (failed(setBatch(graph, batch)))
     compiler.fail(int(Exit::BadInput), "the graph has no batch to set");
+  setMostRequests(graph, batch, most);
   graph.setSymName(nameForBatch(graph.getSymName(), batch));
   Source result;
   result.path = source.path;
@@ -121,6 +130,6 @@ std::vector<Source> cfc::sourcesForBatches(Compiler &compiler, const Source &sou
     badInput(source.path, "holds kernels, whose sizes are fixed: --batch is for graphs");
   std::vector<Source> sources;
   for (int64_t batch : batches)
-    sources.push_back(sourceForBatch(compiler, source, batch));
+    sources.push_back(sourceForBatch(compiler, source, batch, batches.back()));
   return sources;
 }
