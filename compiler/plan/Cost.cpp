@@ -60,7 +60,6 @@ static double exchangeUs(const Machine &machine, const KernelPlan &plan, const E
       sent = workers; // its own part too
     if (what.states)
       sent *= 2;
-    sent *= double(kSetWarps) / plan.warps;
     break;
   case Exchange::Scatter: // a part to each peer, then a merged part to all
     latency += machine.scatterUs;

@@ -88,9 +88,9 @@ void KernelSearch::choosePace(Choices &choices, bool isWeighed, Random *random) 
           ? std::clamp<int64_t>((besideTokens ? kBesideTokens : kPrefetchBytes) / slot / sets, 1, 3)
           : 0;
   // What the memory delivers while consumers exchange, and attend to little.
-  double laterBytes = more ? 10e6 : 8e6;
+  constexpr double kLaterBytes = 6e6; // 4 to 6 MB are best at all lengths (measured)
   int64_t later = kernel.weights == Layout::Packed && !startsEarly(kernel) && hasLaterWeights()
-                      ? std::llround(laterBytes / air) * sets
+                      ? std::llround(kLaterBytes / air) * sets
                       : 0;
   if (random && random->below(2))
     inFlight = 2 + random->below(each);

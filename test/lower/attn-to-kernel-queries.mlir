@@ -1,13 +1,13 @@
 // RUN: cfc-opt %s --attn-plan --attn-to-kernel | FileCheck %s
 
 // Several query tokens a request: what makes K runs before, and attention takes K and V of all tokens from memory. Items
-// are chunks of heads of query tokens; the cache has the requests.
+// are heads of query tokens; the cache has the requests.
 // CHECK-LABEL: kernel.func @queries_k0(
 // CHECK: kernel.rope
 // CHECK: kernel.append {{.*}} queries {{.*}} !kernel.cache<heads = 1, dim = 64, requests = 2, f16>
 // CHECK-NOT: kernel.attend
 // CHECK-LABEL: kernel.func @queries_k1(
-// CHECK-SAME: axes(chunk = 96 @grid
+// CHECK-SAME: axes(head = 6 @grid
 // CHECK: kernel.load_cache {{.*}} queries {{.*}} mask {{.*}} requests = 2, f16>
 // CHECK: kernel.attend_new {{.*}} memref<384xf16>, memref<384xf16>, memref<6xi64>
 attn.graph @queries(%q: tensor<6x128xf16>, %k: tensor<6x64xf16>, %v: tensor<6x64xf16>, %table: tensor<64x64xf32>, %pos: tensor<6xi32>,

@@ -186,10 +186,10 @@ TEST_CASE("how many copies are in the air follows what is streamed, and beside w
   // 64 CTAs of tiles of 16 KB: 6.3 MB are 6 of them, of mostly weights all 10.
   auto alone = kernelsFor("llama3_8b_attention_32k", 1024, oneLaunch + "3").front();
   CHECK(alone.inFlight == 0);
-  CHECK(alone.prefetchLater == 10);
+  CHECK(alone.prefetchLater == 6);
   auto cached = kernelsFor("llama3_8b_attention_32k", 32768, oneLaunch + "3").front();
   CHECK(cached.inFlight == 6);
-  CHECK(cached.prefetchLater == 8);
+  CHECK(cached.prefetchLater == 6);
   // The next launch fills its rings meanwhile.
   auto overlapped = kernelsFor("llama3_8b_attention_32k", 1024, oneLaunch + "1").front();
   CHECK(overlapped.inFlight == 6);
