@@ -424,8 +424,9 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   if (chunks > 1)
     add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.stateBandwidth * 1e6,
         [&] { return label(op) + ": the chunks of a head merged"; });
-  // All warps have elements of the new token.
-  double elements = std::max(1.0, op.group * op.vDim / (32.0 * plan.warps));
+  // All warps have elements of the new token; beside other requests' streams more were not seen to help.
+  int64_t warps = sizes->getShape().getRequests() == 1 ? plan.warps : kSetWarps;
+  double elements = std::max(1.0, op.group * op.vDim / (32.0 * warps));
   add(Phase::Elements, machine.attendNewUs * (1 + elements) / 2 + (sets > 1 ? setsUs() : 0),
       [&] { return label(op) + ": the appended token"; });
 }
@@ -470,7 +471,8 @@ void Walk::exchange(const OpSizes &op, const OpChoice &opPlan) {
   double us = ::exchangeUs(machine, plan, what) + machine.skew * lastStream;
   if (!isAttention || attendingSets > 1)
     us += setsUs();
-  if (isAttention && !streamsOn) // no copies are under way
+  // No copies are under way, and of one request all CTAs are through at a time.
+  if (isAttention && !streamsOn && sizes->getShape().getRequests() == 1)
     us -= machine.loadUs * llvm::Log2_64(plan.part);
   add(Phase::Exchange, us, [&]() -> std::string {
     return llvm::formatv("{0}: {1:F0} bytes a CTA by {2}", label(op), what.bytes, stringify(what.algorithm));
