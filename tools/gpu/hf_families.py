@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Attention blocks that `cfc import` writes, against transformers' own decoder layers with random weights.
 
 Of each family a model of two layers is made, saved and imported; each layer, its MLP replaced by zero, computes in
