@@ -79,6 +79,20 @@ bool areFewHeads(int64_t heads, const Machine &machine);
 /// Clusters of a kernel that run at a time.
 int64_t clustersOf(const KernelShape &shape, const KernelPlan &plan, const Machine &machine);
 
+/// What an operation exchanges over the cluster: `bytes` of each CTA. Unset: nothing.
+struct Exchanged {
+  Exchange algorithm = Exchange::Unset;
+  double bytes = 0;
+  bool merges = false;   ///< the bytes of all, else they are collected
+  bool scatters = false; ///< and each gets a part of what is merged
+  bool states = false; ///< of softmaxes: rows of (dim + 2) f32, of which an async store takes 8 bytes, not 16
+};
+Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, const OpSizes &op,
+                     const OpChoice &plan);
+
+/// Microseconds of an exchange.
+double exchangeUs(const Machine &machine, const KernelPlan &plan, const Exchanged &what);
+
 /// Microseconds of an operation's exchange over the cluster; 0 if it has none.
 double exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,
                   const OpSizes &op, const OpChoice &plan);

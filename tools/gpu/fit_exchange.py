@@ -4,7 +4,7 @@
     build/bin/cfc bench --exchange=reduce,gather --json > exchanges.json
     tools/gpu/fit_exchange.py exchanges.json [MORE...] [--out=templates/machines/h200.json]
 
-The model is that of exchangeUs in compiler/plan/Cost.cpp, without load_us and sets_us: an exchange over N CTAs, each with P bytes,
+The model is that of exchangeUs in compiler/plan/CostExchange.cpp, without load_us and sets_us: an exchange over N CTAs, each with P bytes,
 takes
 
     latency of the algorithm + latency of each further peer + bytes sent / peer_bandwidth + bytes merged / merge_bandwidth
