@@ -150,6 +150,15 @@ static bool isBindable(Type type) {
          element.isSignlessInteger(64);
 }
 
+/// An attribute without a dialect's prefix, or with this one's, means something here, or is a mistake.
+static LogicalResult checkKnown(GraphOp graph, StringRef name, ArrayRef<StringRef> known, StringRef what) {
+  bool isOurs = !name.contains('.') || name.starts_with("attn.");
+  if (!isOurs || llvm::is_contained(known, name))
+    return success();
+  return graph.emitOpError("knows no attribute '")
+         << name << "' of " << what << "; there is " << known.front();
+}
+
 LogicalResult GraphOp::verify() {
   if (!isPlainName(getSymName()))
     return emitOpError("is called '")
@@ -160,6 +169,14 @@ LogicalResult GraphOp::verify() {
              << "argument %" << getArgName(argument.getArgNumber()) << " is " << argument.getType()
              << "; a tensor of fixed, positive sizes of f16, bf16, f32, i32 or i64, a cache or lengths is "
                 "needed";
+  for (NamedAttribute attr : (*this)->getDiscardableAttrs())
+    if (failed(checkKnown(*this, attr.getName(), {kMostRequestsAttr, "attn.plan"}, "the graph")))
+      return failure();
+  for (BlockArgument argument : getBody().getArguments())
+    if (DictionaryAttr attrs = function_interface_impl::getArgAttrDict(*this, argument.getArgNumber()))
+      for (NamedAttribute attr : attrs)
+        if (failed(checkKnown(*this, attr.getName(), {kNameAttr}, "an argument")))
+          return failure();
   auto most = (*this)->getAttr(kMostRequestsAttr);
   if (auto number = dyn_cast_or_null<IntegerAttr>(most); most && (!number || number.getInt() < 1))
     return emitOpError("has ") << kMostRequestsAttr << " = " << most << "; a number of requests is needed";

@@ -65,6 +65,21 @@ attn.graph @no_requests(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {mo
   attn.return %x
 }
 // -----
+// expected-error @+1 {{knows no attribute 'most_request' of the graph; there is most_requests}}
+attn.graph @misspelt(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_request = 4 : i64} {
+  attn.return %x
+}
+// -----
+// expected-error @+1 {{knows no attribute 'attn.most_requests' of the graph; there is most_requests}}
+attn.graph @prefixed(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {attn.most_requests = 4 : i64} {
+  attn.return %x
+}
+// -----
+// expected-error @+1 {{knows no attribute 'attn.nam' of an argument; there is attn.name}}
+attn.graph @argument(%x: tensor<1x64xf16> {attn.nam = "y"}) -> tensor<1x64xf16> {
+  attn.return %x
+}
+// -----
 // expected-error @+1 {{has most_requests = "all"; a number of requests is needed}}
 attn.graph @no_number(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_requests = "all"} {
   attn.return %x
