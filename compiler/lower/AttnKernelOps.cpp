@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/AttnKernelWriter.h"
-#include "compiler/plan/Sizes.h"
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;

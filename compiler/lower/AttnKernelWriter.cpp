@@ -7,7 +7,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/AttnKernelWriter.h"
-#include "compiler/plan/Sizes.h"
 
 using namespace mlir;
 using namespace cfc;

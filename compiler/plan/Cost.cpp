@@ -39,6 +39,7 @@ struct Stream {
   double tileNs = 0;  ///< that a set spends on a tile
   double extraNs = 0; ///< and besides on all of them
   double bandwidth = 0;
+  double uneven = 1; ///< how much longer the memory takes where SMs have unlike shares
 };
 
 /// Walks through a launch's phases.
@@ -155,7 +156,8 @@ double Walk::atMost(StreamLimits &all, const Stream &s, double tiles, int64_t ac
   StreamLimits now;
   // More copies at a time than keep the memory busy slow it down.
   double excess = double(ctas) * inFlight * active * slotBytes / machine.airBytes - 1;
-  now.memory = part * s.gridBytes / s.bandwidth * 1e6 * (1 + machine.crowd * std::clamp(excess, 0.0, 2.0));
+  now.memory =
+      part * s.gridBytes * s.uneven / s.bandwidth * 1e6 * (1 + machine.crowd * std::clamp(excess, 0.0, 2.0));
   now.sm = part * s.bytes * perSm / machine.smBandwidth * 1e6;
   now.copies = part * s.bytes / s.copyBytes * perSm * s.copyNs * 1e-3;
   now.consumers = tiles * consumer;
@@ -180,7 +182,7 @@ void Walk::stream(Stream &s, llvm::function_ref<std::string()> what) {
   StreamLimits limits;
   // Tiles of this stream may leave a part of their slots empty.
   double filled = std::min(1.0, s.bytes / llvm::sum_of(s.sets, 0.0) / static_cast<double>(slotBytes));
-  double hidden = std::min({idle, ringUs * filled + aheadUs, s.gridBytes / s.bandwidth * 1e6});
+  double hidden = std::min({idle, ringUs * filled + aheadUs, s.gridBytes * s.uneven / s.bandwidth * 1e6});
   double left = hidden, us = 0;
   // Sets with fewer tiles stop early; the others then have a part of the ring alone.
   for (size_t i = 0; i < s.sets.size(); ++i)
@@ -343,7 +345,7 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
     // Where SMs take several items each, some have much less in all, and the memory waits for the others.
     constexpr double kUneven = 1.15;
     if (cost.kernels.back().items * plan.part > machine.usableSms())
-      s.gridBytes *= kUneven;
+      s.uneven = kUneven;
     for (int64_t &tiles : s.sets)
       tiles = std::llround(tiles * length.longest);
   }
@@ -448,7 +450,7 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
     if (isBeyondLimit())
       return;
-    streamsOn = repeats > 1 || &op < lastToStream;
+    streamsOn = cost.kernels.back().rounds > 1 || &op < lastToStream;
     if (op.kind == OpSizes::Linear)
       linear(op, opPlan);
     else if (op.kind == OpSizes::Attention)

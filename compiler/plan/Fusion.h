@@ -21,12 +21,12 @@ namespace cfc {
 
 enum Form : unsigned { Full = 1, Slice = 2, Finished = 4 };
 
-/// What one kernel does.
 /// Groups of a head's segments (docs/design.md, "Order of sums"): 16, and more where the heads of all
-/// requests are so few that these would leave SMs without any. The same for every length and plan, so that a
+/// rows are so few that these would leave SMs without any. The same for every length and plan, so that a
 /// request's bits are, too, and in all graphs of the same `most_requests`.
 int64_t segmentGroups(attn::AttentionOp attention);
 
+/// What one kernel does.
 class KernelShape {
 public:
   /// Analyses `ops` (in graph order) as one kernel; on failure `why` says which operation does not fit.

@@ -140,7 +140,7 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
   domain.pdl = {readsCacheAhead() ? 2 : 1, 3};
   if (options->randomSeed)
     domain.pdl.append({0, 1});
-  if (options->randomSeed && canStartBehindWait())
+  if (options->randomSeed && !readsCacheAhead() && canStartBehindWait())
     domain.pdl.push_back(2);
   if (given.pdl >= 0)
     domain.pdl = {given.pdl};

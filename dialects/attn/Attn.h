@@ -12,8 +12,9 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 namespace cfc::attn {
-/// Attribute of a graph: the most requests that any graph serves whose results must have the same bits as
-/// this one's, as of a bundle of several batches. Without it that is this graph.
+/// Attribute of a graph: the most rows (requests; query tokens, where there are several of each) of any graph
+/// whose results must have the same bits as this one's, as of a bundle of several batches. Without it that is
+/// this graph.
 inline constexpr llvm::StringLiteral kMostRequestsAttr = "most_requests";
 
 /// Argument and result attribute that holds a tensor's name.

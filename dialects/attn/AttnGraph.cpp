@@ -178,8 +178,12 @@ LogicalResult GraphOp::verify() {
         if (failed(checkKnown(*this, attr.getName(), {kNameAttr}, "an argument")))
           return failure();
   auto most = (*this)->getAttr(kMostRequestsAttr);
-  if (auto number = dyn_cast_or_null<IntegerAttr>(most); most && (!number || number.getInt() < 1))
-    return emitOpError("has ") << kMostRequestsAttr << " = " << most << "; a number of requests is needed";
+  auto number = dyn_cast_or_null<IntegerAttr>(most);
+  constexpr int64_t kMost = 1 << 20;
+  if (most &&
+      (!number || !number.getType().isSignlessInteger(64) || number.getInt() < 1 || number.getInt() > kMost))
+    return emitOpError("has ") << kMostRequestsAttr << " = " << most << "; a number of requests, 1 to "
+                               << kMost << ", is needed";
   return success();
 }
 

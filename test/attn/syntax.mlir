@@ -60,7 +60,7 @@ attn.graph @"a-b"() {
   attn.return
 }
 // -----
-// expected-error @+1 {{has most_requests = 0 : i64; a number of requests is needed}}
+// expected-error @+1 {{has most_requests = 0 : i64; a number of requests, 1 to 1048576, is needed}}
 attn.graph @no_requests(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_requests = 0 : i64} {
   attn.return %x
 }
@@ -80,7 +80,17 @@ attn.graph @argument(%x: tensor<1x64xf16> {attn.nam = "y"}) -> tensor<1x64xf16> 
   attn.return %x
 }
 // -----
-// expected-error @+1 {{has most_requests = "all"; a number of requests is needed}}
+// expected-error @+1 {{has most_requests = 9223372036854775807 : i64; a number of requests, 1 to 1048576, is needed}}
+attn.graph @too_many(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_requests = 9223372036854775807 : i64} {
+  attn.return %x
+}
+// -----
+// expected-error @+1 {{has most_requests = 8 : si64; a number of requests, 1 to 1048576, is needed}}
+attn.graph @signed(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_requests = 8 : si64} {
+  attn.return %x
+}
+// -----
+// expected-error @+1 {{has most_requests = "all"; a number of requests, 1 to 1048576, is needed}}
 attn.graph @no_number(%x: tensor<1x64xf16>) -> tensor<1x64xf16> attributes {most_requests = "all"} {
   attn.return %x
 }

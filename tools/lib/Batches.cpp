@@ -103,6 +103,8 @@ static void setMostRequests(attn::GraphOp graph, int64_t batch, int64_t most) {
     most = std::max(most, given.getInt());
   if (most > batch)
     graph->setAttr(attn::kMostRequestsAttr, Builder(graph).getI64IntegerAttr(most));
+  else
+    graph->removeAttr(attn::kMostRequestsAttr);
 }
 
 Source cfc::sourceForBatch(Compiler &compiler, const Source &source, int64_t batch, int64_t most) {
