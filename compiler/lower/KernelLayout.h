@@ -62,7 +62,8 @@ llvm::FailureOr<MatmulTiling> tilingOf(LoadOp load, int64_t slots);
 /// Zeros that lanes without a token read, a tile's columns at most.
 inline constexpr int64_t kZeroBytes = 256;
 
-/// Tokens in a segment and in an online softmax lane, and lanes of a segment (docs/design.md, "Order of sums").
+/// Tokens in a segment and in an online softmax lane, and lanes of a segment (docs/design.md, "Order of
+/// sums").
 inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4;
 
 /// Tokens of a window that the cache may have: where one is appended that one has a place in it.

@@ -359,6 +359,10 @@ public:
     for (const InputSpec &spec : specs) {
       bool first = tensors.count(spec.isCache() ? spec.name + ".k" : spec.name);
       bool second = !spec.isCache() || tensors.count(spec.name + ".v");
+      if (first && second)
+        continue;
+      if (!first && isOfModel(spec.role) && weights)
+        noteRandom(spec.name);
       if (!first && (!spec.isCache() || !second))
         addRandom(tensors, spec, randomFor(argument));
     }
@@ -388,6 +392,15 @@ public:
   }
 
 private:
+  static bool isOfModel(DataRole role) {
+    return role == DataRole::Weight || role == DataRole::Bias || role == DataRole::Gain;
+  }
+  /// A misspelt name would else go unseen.
+  void noteRandom(const std::string &name) const {
+    std::string nearest = nearestName(name, weightKeys);
+    fmt::print(stderr, "note: {} has no \"{}\"{}: it is random\n", *weights, name,
+               nearest.empty() ? "" : ", the nearest is \"" + nearest + "\"");
+  }
   RandomOptions randomFor(const InputArgument &argument) const {
     RandomOptions result = random;
     result.seed = argument.seed.value_or(random.seed);
