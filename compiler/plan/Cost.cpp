@@ -66,7 +66,10 @@ private:
   void weights(const OpSizes &op, const OpChoice &plan, ArrayRef<int64_t> stacked);
   void attention(const OpSizes &op, const OpChoice &plan);
   void sharedAttention(const OpSizes &op, int64_t tokens);
-  void exchange(const OpSizes &op, const OpChoice &plan);
+  /// `waits`: what CTAs take longer than the exchange alone.
+  void exchange(const OpSizes &op, const OpChoice &plan, double waits);
+  /// Whether copies are under way once `op` has its stream.
+  bool streamsBehind(const OpSizes &op) const;
   void finish();
   void shareWithNext(int64_t clusters);
   void stream(Stream &s, llvm::function_ref<std::string()> what);
@@ -89,14 +92,12 @@ private:
   double joined = 0; ///< occupancy of this launch where it has several kernels
   double limit;      ///< where to stop
   LaunchCost cost;
-  double ringUs = 0;         ///< in which the memory fills all rings
-  double aheadUs = 0;        ///< in which it fetches what goes to the L2 at the start
-  double idle = 0;           ///< since the producer could last run ahead, without consumers that take tiles
-  double lastStream = 0;     ///< time of the last stream
-  double streamed = 0;       ///< of all streams since all CTAs were last at one place
-  bool streamsOn = false;    ///< behind the operation at hand
-  int64_t attendingSets = 1; ///< of warps, in the last attention
-  int64_t slotBytes = 0;     ///< of a ring tile
+  double ringUs = 0;     ///< in which the memory fills all rings
+  double aheadUs = 0;    ///< in which it fetches what goes to the L2 at the start
+  double idle = 0;       ///< since the producer could last run ahead, without consumers that take tiles
+  double lastStream = 0; ///< time of the last stream
+  double streamed = 0;   ///< of all streams since all CTAs were last at one place
+  int64_t slotBytes = 0; ///< of a ring tile
   double now = 0;
   int64_t clusters = 1, ctas = 1; ///< that run at a time in this round
   int64_t perSm = 1;              ///< CTAs of an SM that has some
@@ -218,7 +219,7 @@ static void dealTiles(Stream &s, const KernelPlan &plan, int64_t rows, int64_t c
 void Walk::linear(const OpSizes &op, const OpChoice &opPlan) {
   for (ArrayRef<int64_t> stacked : sizes->streams(plan, op, opPlan.split))
     weights(op, opPlan, stacked);
-  exchange(op, opPlan);
+  exchange(op, opPlan, setsUs());
   // Several tokens' results are rounded and stored, some elements a thread.
   if (int64_t tokens = sizes->tokens(plan); tokens > 1) {
     double elements = double(sizes->linear(plan, op, opPlan.split).rows) * tokens / plan.part;
@@ -354,8 +355,10 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
                          chunks > 1 ? llvm::formatv(" in {0} chunks", chunks).str() : std::string(),
                          op.group);
   });
-  attendingSets = sets;
-  exchange(op, opPlan);
+  double waits = sets > 1 ? setsUs() : 0;
+  // No copies are under way, and of one request all CTAs are through at a time.
+  bool isAlone = sizes->getShape().getRequests() == 1 && !streamsBehind(op);
+  exchange(op, opPlan, isAlone ? waits - machine.loadUs * llvm::Log2_64(plan.part) : waits);
   // The CTA that is the last of a head's chunks reads the states of all.
   if (chunks > 1)
     add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.stateBandwidth * 1e6,
@@ -363,7 +366,7 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   // All warps have elements of the new token; beside other requests' streams more were not seen to help.
   int64_t warps = sizes->getShape().getRequests() == 1 ? plan.warps : kSetWarps;
   double elements = std::max(1.0, op.group * op.vDim / (32.0 * warps));
-  add(Phase::Elements, machine.attendNewUs * (1 + elements) / 2 + (sets > 1 ? setsUs() : 0),
+  add(Phase::Elements, machine.attendNewUs * (1 + elements) / 2 + waits,
       [&] { return label(op) + ": the appended token"; });
 }
 
@@ -399,17 +402,17 @@ void Walk::gridSync() {
   streamed = 0;
 }
 
-void Walk::exchange(const OpSizes &op, const OpChoice &opPlan) {
+bool Walk::streamsBehind(const OpSizes &op) const {
+  return cost.kernels.back().rounds > 1 || llvm::any_of(sizes->getOps(), [&](const OpSizes &other) {
+           return &other > &op && (other.kind == OpSizes::Linear || other.kind == OpSizes::Attention);
+         });
+}
+
+void Walk::exchange(const OpSizes &op, const OpChoice &opPlan, double waits) {
   Exchanged what = exchangeOf(*sizes, plan, op, opPlan);
   if (what.algorithm == Exchange::Unset)
     return;
-  bool isAttention = op.kind == OpSizes::Attention;
-  double us = exchangeUs(machine, plan, what) + machine.skew * lastStream;
-  if (!isAttention || attendingSets > 1)
-    us += setsUs();
-  // No copies are under way, and of one request all CTAs are through at a time.
-  if (isAttention && !streamsOn && sizes->getShape().getRequests() == 1)
-    us -= machine.loadUs * llvm::Log2_64(plan.part);
+  double us = exchangeUs(machine, plan, what) + machine.skew * lastStream + waits;
   add(Phase::Exchange, us, [&]() -> std::string {
     return llvm::formatv("{0}: {1:F0} bytes a CTA by {2}", label(op), what.bytes, stringify(what.algorithm));
   });
@@ -443,14 +446,9 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   perSm = std::min(plan.ctasPerSm, ctas);
   ringUs = double(ctas) * plan.ringStages * slotBytes / machine.bandwidth * 1e6;
   double start = now;
-  const OpSizes *lastToStream = nullptr;
-  for (const OpSizes &op : sizes->getOps())
-    if (op.kind == OpSizes::Linear || op.kind == OpSizes::Attention)
-      lastToStream = &op;
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
     if (isBeyondLimit())
       return;
-    streamsOn = cost.kernels.back().rounds > 1 || &op < lastToStream;
     if (op.kind == OpSizes::Linear)
       linear(op, opPlan);
     else if (op.kind == OpSizes::Attention)

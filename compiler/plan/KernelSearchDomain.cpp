@@ -137,11 +137,13 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
                                                           : List{1, 2});
   // What starts as CTAs end never takes longer than what starts behind them; nor does an early start with
   // cached tokens than one without.
-  domain.pdl = {readsCacheAhead() ? 2 : 1, 3};
-  if (options->randomSeed)
+  bool ahead = readsCacheAhead();
+  domain.pdl = {ahead ? 2 : 1, 3};
+  if (options->randomSeed) {
     domain.pdl.append({0, 1});
-  if (options->randomSeed && !readsCacheAhead() && canStartBehindWait())
-    domain.pdl.push_back(2);
+    if (!ahead && canStartBehindWait())
+      domain.pdl.push_back(2);
+  }
   if (given.pdl >= 0)
     domain.pdl = {given.pdl};
   domain.weights = given.weights != Layout::Unset ? given.weights : options->weights;
