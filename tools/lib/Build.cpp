@@ -26,6 +26,7 @@ static CompileOptions compileOptions(const BuildOptions &options, Stage last) {
   if (options.plan == "auto" || options.plan.starts_with("random:") ||
       options.plan.find('\n') != std::string::npos) {
     result.plan = options.plan;
+    result.planName = options.planName;
   } else {
     result.plan = MappedFile::open(options.plan)->text();
     result.planName = options.plan;
@@ -53,6 +54,25 @@ CompiledGraph cfc::build(Compiler &compiler, mlir::ModuleOp module, const BuildO
   return std::move(*compiled);
 }
 
+std::optional<int64_t> cfc::lengthBound(Compiler &compiler, attn::GraphOp graph,
+                                        std::optional<int64_t> given) {
+  if (given.value_or(0) < 0)
+    badInput("", "--len={}: a length is 0 or more", *given);
+  mlir::BlockArgument least;
+  std::optional<int64_t> bound;
+  for (mlir::BlockArgument argument : graph.getBody().getArguments())
+    if (auto lengths = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
+      if (!bound || lengths.getCapacity() < *bound)
+        least = argument, bound = lengths.getCapacity();
+  if (!given || (bound && *given <= *bound))
+    return bound;
+  if (bound)
+    mlir::emitError(least.getLoc()) << "--len=" << *given << ": this graph's lengths go from 0 to " << *bound;
+  else
+    graph.emitError("--len=") << *given << ": this graph has no lengths";
+  compiler.fail(int(Exit::BadInput), "--len is out of bound");
+}
+
 BuildOptions cfc::optionsOf(const Source &source, BuildOptions options) {
   const runtime::Bundle &bundle = *source.bundle;
   const runtime::GraphSpec &graph = source.bundleGraph();
@@ -65,6 +85,7 @@ BuildOptions cfc::optionsOf(const Source &source, BuildOptions options) {
   options.deterministic = false;
   options.target = bundle.manifest.target;
   options.plan = bundle.planText(graph, variantIndex(graph, options.variant, bundle.source));
+  options.planName = bundle.source + " (plan)";
   if (options.plan.find('\n') == std::string::npos)
     options.plan += '\n';
   return options;

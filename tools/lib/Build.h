@@ -9,7 +9,8 @@ namespace cfc {
 /// The options that every command that compiles has.
 struct BuildOptions {
   std::string target = "sm_90a", machine, plan = "auto", ptxas;
-  std::string weightLayout; ///< native or packed; "": as the plan says, and native where it says nothing
+  std::string planName = "plan"; ///< where the plan's text comes from, for messages
+  std::string weightLayout;      ///< native or packed; "": as the plan says, and native where it says nothing
   std::vector<std::string> sets;
   std::string graph;             ///< name of a bundle's graph; "": the only one
   std::string variant;           ///< plan hash of a bundle's variant; "": the one that is for all launches
@@ -19,6 +20,11 @@ struct BuildOptions {
   SharedLayout shared;           ///< of the variants of a bundle
   bool deterministic = true, verbose = false, profile = false;
 };
+
+/// The most cached tokens that all of a graph's lengths allow; nothing where it has none. Fails (2) where
+/// `given`, a value of --len, is not among them.
+std::optional<int64_t> lengthBound(Compiler &compiler, attn::GraphOp graph,
+                                   std::optional<int64_t> given = std::nullopt);
 
 /// Compiles a module up to `last`. Throws Failure, after the diagnostics. With `verbose`, phases and times go
 /// to standard error.

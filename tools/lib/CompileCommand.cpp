@@ -1,4 +1,5 @@
 //===- CompileCommand.cpp - cfc compile -----------------------------------===//
+#include "dialects/attn/Attn.h"
 #include "tools/lib/Batches.h"
 #include "tools/lib/Commands.h"
 #include "tools/lib/Files.h"
@@ -117,8 +118,6 @@ static std::string severalPlans(Compiler &compiler, const CompileArguments &argu
 static Exit compileCommand(const CompileArguments &arguments) {
   const Emission &emission = emissionNamed(arguments.emit);
   std::string output = arguments.output;
-  if (arguments.build.length.value_or(0) < 0)
-    badInput("", "--len={}: a length is 0 or more", *arguments.build.length);
   Compiler compiler;
   if (output.empty())
     output =
@@ -129,6 +128,10 @@ static Exit compileCommand(const CompileArguments &arguments) {
   Source source = readSource(compiler, arguments.graph, arguments.build.sets);
   if (source.bundle)
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
+  if (attn::GraphOp graph = source.graph())
+    lengthBound(compiler, graph, arguments.build.length);
+  else if (arguments.build.length)
+    badInput(arguments.graph, "holds kernels, which have their plan: --len is for graphs");
   std::vector<Source> batches = sourcesForBatches(compiler, source, arguments.batches);
   if (arguments.variants.any() || batches.size() > 1) {
     writeFile(output, severalPlans(compiler, arguments, source, batches));

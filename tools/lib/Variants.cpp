@@ -83,30 +83,32 @@ static std::string signatureOf(GraphSpec graph) {
   return runtime::toJson(manifest);
 }
 
-/// The longest length that the graph allows; nothing where it has none.
-static std::optional<int64_t> longestLength(attn::GraphOp graph) {
+/// The longest length that the graph allows; nothing where it has none. Fails (2) where --variant-lengths do
+/// not ascend up to it.
+static std::optional<int64_t> longestLength(Compiler &compiler, attn::GraphOp graph,
+                                            const std::vector<int64_t> &lengths) {
   std::optional<int64_t> bound;
+  mlir::Location where = graph.getLoc();
   for (mlir::BlockArgument argument : graph.getBody().getArguments())
-    if (auto type = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
-      bound = std::max<int64_t>(bound.value_or(0), type.getCapacity());
+    if (auto type = mlir::dyn_cast<attn::LengthsType>(argument.getType()); type && type.getCapacity() > bound)
+      bound = type.getCapacity(), where = argument.getLoc();
+  int64_t before = 0;
+  for (int64_t length : lengths)
+    if (!bound || length <= std::exchange(before, length) || length >= *bound) {
+      std::string text = fmt::format("--variant-lengths={}: ", fmt::join(lengths, ","));
+      text += !bound ? "this graph has no lengths"
+                     : fmt::format("they ascend, from 1 to below {}, the longest of this graph", *bound);
+      mlir::emitError(where) << text;
+      compiler.fail(int(Exit::BadInput), "--variant-lengths are out of bound");
+    }
   return bound;
-}
-
-static void checkLengths(const std::vector<int64_t> &lengths, std::optional<int64_t> bound) {
-  if (!lengths.empty() && !bound)
-    badInput("", "--variant-lengths: this graph has no lengths");
-  for (size_t i = 0; i < lengths.size(); ++i)
-    if (lengths[i] < 1 || lengths[i] >= *bound || (i && lengths[i] <= lengths[i - 1]))
-      badInput("", "--variant-lengths={}: they ascend, from 1 to below {}, the longest of this graph",
-               fmt::join(lengths, ","), *bound);
 }
 
 void GraphCompiler::plan(const VariantOptions &wanted, size_t planned) {
   before = planned;
   std::vector<std::string> machines = {options.machine};
   machines.insert(machines.end(), wanted.machines.begin(), wanted.machines.end());
-  std::optional<int64_t> longest = longestLength(source.graph());
-  checkLengths(wanted.lengths, longest);
+  std::optional<int64_t> longest = longestLength(compiler, source.graph(), wanted.lengths);
   for (size_t i = 0; i < machines.size(); ++i) {
     const std::string *smaller = i + 1 < machines.size() ? &machines[i + 1] : nullptr;
     for (int64_t length : wanted.lengths)
