@@ -176,7 +176,8 @@ std::vector<OwnChoice> KernelSearch::choicesOf(Member &member, KernelPlan kernel
     if (sharesWork(kernel) && (kernel.part != 1 || kernel.warps != 4)) {
       if (refusal.takes(Refusal::Splits))
         refusal.add(Refusal::Splits,
-                    llvm::formatv("kernel {0} has chunks = work: {1}", member.index, kWhyNoWork));
+                    llvm::formatv("kernel {0} has chunks = work: {1}", member.index, kWhyNoWork),
+                    placeOf(member, "chunks"));
       continue;
     }
     kernel.joined = joinedOf(member);
@@ -286,7 +287,7 @@ bool KernelSearch::fits(const Candidate &candidate, int64_t extra, Refusal &refu
   if (candidate.shared + extra <= machine->sharedLimit(ctas))
     return true;
   if (refusal.takes(Refusal::Shared, candidate.shared))
-    refusal.add(Refusal::Shared, needs(candidate.shared, ctas), candidate.shared);
+    refusal.add(Refusal::Shared, needs(candidate.shared, ctas), candidate.shared, placeOf("ring_stages"));
   return false;
 }
 
@@ -378,7 +379,8 @@ void KernelSearch::skipStuck(Refusal &refusal) {
 void KernelSearch::reject(int64_t bytes, Refusal &refusal) {
   settled = false;
   if (bytes >= 0) {
-    refusal.add(Refusal::Shared, needs(bytes, current().front().kernel.ctasPerSm), bytes);
+    refusal.add(Refusal::Shared, needs(bytes, current().front().kernel.ctasPerSm), bytes,
+                placeOf("ring_stages"));
     lacking[memoryKey(current())] = bytes - candidate().shared;
   }
   // Others of a kind that was built once need not be built to know that they do not fit.

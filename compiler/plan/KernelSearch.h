@@ -33,11 +33,14 @@ struct Refusal {
   Stage stage = None;
   int64_t size = 0; ///< the smallest requirement wins within a stage
   std::string text = "the graph has no operation";
+  std::optional<PlanPlace> place; ///< of the value in the given plan that is refused
   bool takes(Stage at, int64_t required = 0) const { return at > stage || (at == stage && required < size); }
-  void add(Stage at, const std::string &why, int64_t required = 0) {
+  void add(Stage at, const std::string &why, int64_t required = 0, std::optional<PlanPlace> where = {}) {
     if (takes(at, required))
-      stage = at, size = required, text = why;
+      stage = at, size = required, text = why, place = where;
   }
+  void add(Stage at, const std::string &why, std::optional<PlanPlace> where) { add(at, why, 0, where); }
+  void add(const Refusal &other) { add(other.stage, other.text, other.size, other.place); }
 };
 
 /// The legal choices of an operation for one way to deal work to CTAs.
@@ -125,6 +128,9 @@ private:
     llvm::SmallVector<int64_t> parts, warps, ctas, stages, columns, clusters, pdl, groups;
     Layout weights = Layout::Native;
   };
+  std::optional<PlanPlace> placeOf(const Member &member, llvm::StringRef key) const;
+  std::optional<PlanPlace> placeOf(llvm::StringRef key) const;
+  std::optional<PlanPlace> placeOf(const OpPlan &op, llvm::StringRef key) const;
   bool mergeGiven(Refusal &refusal);
   bool findDomain(Domain &domain, Refusal &refusal);
   void findItems(Member &member) const;
@@ -133,6 +139,7 @@ private:
   bool checkTogether(const Member &member, Refusal &refusal);
   bool checkResidency(const KernelPlan &kernel, Refusal &refusal) const;
   bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
+  bool checkInFlight(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const;
   void refuseRing(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const;
   void choosePace(Choices &choices, bool isWeighed, Random *random) const;
   llvm::SmallVector<Split> splitsOf(const KernelPlan &kernel, const OpSizes &op, const OpPlan *fixed,

@@ -16,6 +16,29 @@ static SmallVector<int64_t> only(int64_t given, ArrayRef<int64_t> all) {
   return given ? SmallVector<int64_t>{given} : SmallVector<int64_t>(all);
 }
 
+//===-- Places in the given plan ------------------------------------------------===//
+
+/// Of what it says of a kernel, if it does.
+std::optional<PlanPlace> KernelSearch::placeOf(const Member &member, StringRef key) const {
+  if (!options->given)
+    return std::nullopt;
+  return options->given->places.find(llvm::formatv("kernel {0}", member.index).str(), key);
+}
+
+/// Of what it says of the launch's kernels together.
+std::optional<PlanPlace> KernelSearch::placeOf(StringRef key) const {
+  for (const Member &member : members)
+    if (std::optional<PlanPlace> place = placeOf(member, key))
+      return place;
+  return std::nullopt;
+}
+
+std::optional<PlanPlace> KernelSearch::placeOf(const OpPlan &op, StringRef key) const {
+  return options->given->places.find(op.label, key);
+}
+
+//===-- Domain --------------------------------------------------------------------===//
+
 /// Kernels of a launch run in the same CTAs.
 bool KernelSearch::mergeGiven(Refusal &refusal) {
   struct Shared {
@@ -42,15 +65,18 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
         refusal.add(
             Refusal::Names,
             llvm::formatv("kernel {0} has {1} = {2}, but is joined to kernel {3}, which has {1} = {4}",
-                          member.index, s.name, here, index(), all));
+                          member.index, s.name, here, index(), all),
+            placeOf(member, s.name));
         return false;
       }
       all = here != s.unset ? here : all;
     }
     Layout weights = member.given.weights;
     if (weights != Layout::Unset && given.weights != Layout::Unset && weights != given.weights) {
-      refusal.add(Refusal::Names, llvm::formatv("kernel {0} has weights = {1}, but is joined to kernel {2}",
-                                                member.index, stringify(weights), index()));
+      refusal.add(Refusal::Names,
+                  llvm::formatv("kernel {0} has weights = {1}, but is joined to kernel {2}", member.index,
+                                stringify(weights), index()),
+                  placeOf(member, "weights"));
       return false;
     }
     given.weights = weights != Layout::Unset ? weights : given.weights;
@@ -177,38 +203,46 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
                 llvm::formatv("kernel {0} has no choice 'rows_per_item'; its items are {1}", member.index,
                               shape.getHeads()        ? "heads"
                               : shape.hasTokenItems() ? "tokens"
-                                                      : "none"));
+                                                      : "none"),
+                placeOf(member, "rows_per_item"));
     return false;
   }
   if (member.given.part > 1 && shape.hasTokenItems()) {
-    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has part = {1}; its items are tokens, a CTA each",
-                                              member.index, member.given.part));
+    refusal.add(Refusal::Names,
+                llvm::formatv("kernel {0} has part = {1}; its items are tokens, a CTA each", member.index,
+                              member.given.part),
+                placeOf(member, "part"));
     return false;
   }
   if (member.given.joined == 1 && shape.getTokens() > 1) {
     refusal.add(Refusal::Names,
                 llvm::formatv("kernel {0} has joined = 1; kernels of {1} tokens are launched apart",
-                              member.index, shape.getTokens()));
+                              member.index, shape.getTokens()),
+                placeOf(member, "joined"));
     return false;
   }
   if (member.given.chunks && !shape.takesChunks()) {
     refusal.add(Refusal::Names,
-                llvm::formatv("kernel {0} has no choice 'chunks'; {1}", member.index, kWhyNoChunks));
+                llvm::formatv("kernel {0} has no choice 'chunks'; {1}", member.index, kWhyNoChunks),
+                placeOf(member, "chunks"));
     return false;
   }
   if (member.given.tokenGroups && !shape.isOfTokens()) {
     refusal.add(Refusal::Names,
                 llvm::formatv("kernel {0} has no choice 'token_groups'; that takes linears of several tokens",
-                              member.index));
+                              member.index),
+                placeOf(member, "token_groups"));
     return false;
   }
   if (member.given.joined > 1) {
-    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has joined = {1}; 0 and 1 are possible",
-                                              member.index, member.given.joined));
+    refusal.add(
+        Refusal::Names,
+        llvm::formatv("kernel {0} has joined = {1}; 0 and 1 are possible", member.index, member.given.joined),
+        placeOf(member, "joined"));
     return false;
   }
   if (member.index == 0 && member.given.joined == 1) {
-    refusal.add(Refusal::Names, "kernel 0 has joined = 1; no kernel is before it");
+    refusal.add(Refusal::Names, "kernel 0 has joined = 1; no kernel is before it", placeOf(member, "joined"));
     return false;
   }
   for (auto [op, plan] : llvm::zip_equal(sizes.getOps(), member.givenOps)) {
@@ -217,7 +251,8 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
     if (op.kind == OpSizes::Attention && plan->reduce == Exchange::Scatter) {
       refusal.add(Refusal::Names,
                   plan->label +
-                      " cannot reduce by scatter: that merges sums, and an attention's are softmaxes");
+                      " cannot reduce by scatter: that merges sums, and an attention's are softmaxes",
+                  placeOf(*plan, "reduce"));
       return false;
     }
     Split split = plan->split != Split::Unset ? plan->split : Split::Rows;
@@ -232,7 +267,8 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
       continue;
     refusal.add(Refusal::Names,
                 llvm::formatv("{0} has no choice '{1}'{2}", plan->label, wrong,
-                              plan->split == Split::Columns ? " where its columns are split" : ""));
+                              plan->split == Split::Columns ? " where its columns are split" : ""),
+                placeOf(*plan, wrong));
     return false;
   }
   return true;
@@ -248,7 +284,8 @@ static bool dealsRing(const KernelPlan &kernel) {
 bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
   auto refuse = [&](StringRef key, int64_t value, const Twine &possible) {
     refusal.add(Refusal::Values,
-                llvm::formatv("kernel {0} has {1} = {2}; {3}", index(), key, value, possible.str()));
+                llvm::formatv("kernel {0} has {1} = {2}; {3}", index(), key, value, possible.str()),
+                placeOf(key));
     return false;
   };
   if (int64_t n = domain.parts[0]; !llvm::isPowerOf2_64(n) || n > 16)
@@ -290,15 +327,19 @@ bool KernelSearch::checkTogether(const Member &member, Refusal &refusal) {
     refuseRing(given, Refusal::Names, refusal);
     return false;
   }
+  if (given.ringStages && !checkInFlight(given, Refusal::Names, refusal))
+    return false;
   if (sharesWork(member.given) && (given.part > 1 || (given.warps && given.warps != 4))) {
-    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has chunks = work: {1}", member.index, kWhyNoWork));
+    refusal.add(Refusal::Names, llvm::formatv("kernel {0} has chunks = work: {1}", member.index, kWhyNoWork),
+                placeOf(member, "chunks"));
     return false;
   }
   for (const OpPlan *plan : member.givenOps)
     if (plan && plan->finish == Exchange::Atomic && options->deterministic) {
-      refusal.add(Refusal::Values, plan->label +
-                                       " has finish = atomic, whose bits differ from run to run; ordered is "
-                                       "possible, or give --no-deterministic");
+      refusal.add(Refusal::Values,
+                  plan->label + " has finish = atomic, whose bits differ from run to run; ordered is "
+                                "possible, or give --no-deterministic",
+                  placeOf(*plan, "finish"));
       return false;
     }
   return true;
@@ -312,7 +353,8 @@ bool KernelSearch::checkResidency(const KernelPlan &kernel, Refusal &refusal) co
         llvm::formatv("kernel {0} needs clusters of part = {1} CTAs at ctas_per_sm = {2}; none is "
                       "resident on {3}{4}: up to {5} CTAs, with up to {6} bytes of shared memory each, are",
                       index(), kernel.part, kernel.ctasPerSm, machine->name, limit,
-                      machine->largestCluster(kernel.ctasPerSm), machine->sharedLimit(kernel.ctasPerSm)));
+                      machine->largestCluster(kernel.ctasPerSm), machine->sharedLimit(kernel.ctasPerSm)),
+        placeOf(given.part ? "part" : "ctas_per_sm"));
     return false;
   }
   constexpr int64_t kLeastRegisters = 96; // a thread with fewer would spill
@@ -321,7 +363,8 @@ bool KernelSearch::checkResidency(const KernelPlan &kernel, Refusal &refusal) co
   refusal.add(
       Refusal::Cluster,
       llvm::formatv("kernel {0} has warps = {1} at ctas_per_sm = {2}: fewer than {3} registers a thread",
-                    index(), kernel.warps, kernel.ctasPerSm, kLeastRegisters));
+                    index(), kernel.warps, kernel.ctasPerSm, kLeastRegisters),
+      placeOf(given.warps ? "warps" : "ctas_per_sm"));
   return false;
 }
 
@@ -331,12 +374,26 @@ void KernelSearch::refuseRing(const KernelPlan &kernel, Refusal::Stage stage, Re
     refusal.add(stage,
                 llvm::formatv("kernel {0} has ring_stages = {1} with warps = {2}; multiples of {3} from {4} "
                               "are possible",
-                              index(), kernel.ringStages, kernel.warps, sets, 2 * sets));
+                              index(), kernel.ringStages, kernel.warps, sets, 2 * sets),
+                placeOf("ring_stages"));
+}
+
+/// No more tiles are in the air than the ring has.
+bool KernelSearch::checkInFlight(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const {
+  if (given.inFlight <= kernel.ringStages)
+    return true;
+  if (refusal.takes(stage))
+    refusal.add(stage,
+                llvm::formatv("kernel {0} has in_flight = {1} with ring_stages = {2}; 0 (all) to {2} are "
+                              "possible",
+                              index(), given.inFlight, kernel.ringStages),
+                placeOf("in_flight"));
+  return false;
 }
 
 bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
   if (dealsRing(kernel))
-    return true;
+    return checkInFlight(kernel, Refusal::Splits, refusal);
   refuseRing(kernel, Refusal::Splits, refusal);
   return false;
 }

@@ -139,7 +139,7 @@ const WorkOptions *KernelSearch::optionsOf(Member &member, const KernelPlan &ker
     addOptions(known.ops.emplace_back(), kernel, op, member, why);
     if (!known.ops.back().all.empty())
       continue;
-    refusal.add(Refusal::Splits, why);
+    refusal.add(Refusal::Splits, why, placeOf(member, ""));
     known.ops.clear();
     break;
   }

@@ -3,6 +3,7 @@
 #include "dialects/attn/Attn.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include <cmath>
@@ -212,8 +213,22 @@ static bool setKey(Machine &machine, StringRef key, const llvm::json::Value &val
   return false;
 }
 
-/// Reads a description over `machine`.
-static bool readMachine(Machine &machine, StringRef json, std::string &why) {
+/// No more CTAs are resident than the SMs hold.
+static bool checkClusters(const Machine &machine, std::string &why) {
+  for (const auto &[ctas, sizes] : machine.residentClusters)
+    for (auto [size, clusters] : sizes)
+      if (clusters > machine.sms * ctas / size) {
+        why = llvm::formatv(
+            "'resident_clusters' has {0} clusters of size {1} at ctas_per_sm = {2}; {3} SMs hold "
+            "{4} at most",
+            clusters, size, ctas, machine.sms, machine.sms * ctas / size);
+        return false;
+      }
+  return true;
+}
+
+/// Reads a description over `machine`. On failure `wrong` is the field that is wrong, if one is.
+static bool readMachine(Machine &machine, StringRef json, std::string &why, std::string &wrong) {
   llvm::Expected<llvm::json::Value> root = llvm::json::parse(json);
   if (!root)
     return why = "no JSON: " + llvm::toString(root.takeError()), false;
@@ -228,10 +243,13 @@ static bool readMachine(Machine &machine, StringRef json, std::string &why) {
   double boxes = machine.bandwidth ? machine.boxBandwidth / machine.bandwidth : 0;
   for (const auto &[key, value] : *object)
     if (!setKey(machine, key, value, why))
-      return false;
+      return wrong = StringRef(key).str(), false;
   if (!object->get("box_bandwidth"))
     machine.boxBandwidth = boxes * machine.bandwidth;
-  if (machine.sharedLimit(1) < 16384)
+  if (!checkClusters(machine, why))
+    wrong = "resident_clusters";
+  else if (machine.sharedLimit(1) < 16384)
+    wrong = "shared_bytes",
     why = ("'shared_bytes' is " + Twine(machine.sharedBytes) + "; a CTA needs at least 16384").str();
   return why.empty();
 }
@@ -258,20 +276,33 @@ std::optional<Machine> cfc::knownMachine(StringRef name) {
     Machine machine;
     if (name != "h200")
       machine = *knownMachine("h200");
-    std::string why;
-    if (!readMachine(machine, known.json, why))
+    std::string why, wrong;
+    if (!readMachine(machine, known.json, why, wrong))
       llvm::reportFatalInternalError("templates/machines/" + name + ".json: " + why);
     return machine;
   }
   return std::nullopt;
 }
 
+/// ":3:5", where a field's name stands in a description; "" if it does not. LLVM's values do not know.
+static std::string placeOf(StringRef json, StringRef field) {
+  std::string quoted = ("\"" + field + "\"").str();
+  for (size_t at = json.find(quoted); at != StringRef::npos; at = json.find(quoted, at + 1)) {
+    if (!json.drop_front(at + quoted.size()).ltrim().starts_with(":"))
+      continue; // a text that says the same
+    StringRef before = json.take_front(at);
+    return llvm::formatv(":{0}:{1}", before.count('\n') + 1,
+                         at - (before.rfind('\n') + 1) + 1); // npos + 1: 0
+  }
+  return "";
+}
+
 std::optional<Machine> cfc::parseMachine(StringRef json, StringRef file, std::string &error) {
   Machine machine = *knownMachine("h200");
-  std::string why;
-  if (readMachine(machine, json, why))
+  std::string why, wrong;
+  if (readMachine(machine, json, why, wrong))
     return machine;
-  error = (file + ": error: " + why).str();
+  error = (file + placeOf(json, wrong) + ": error: " + why).str();
   return std::nullopt;
 }
 

@@ -53,7 +53,8 @@ std::vector<std::string> knownMachineNames();
 /// One of them.
 std::optional<Machine> knownMachine(llvm::StringRef name);
 
-/// Reads a description; `file` is for messages. On failure `error` is `file: error: …` (exit code 2).
+/// Reads a description; `file` is for messages. On failure `error` is `file:line:column: error: …` (exit code
+/// 2), without a place where something is missing.
 std::optional<Machine> parseMachine(llvm::StringRef json, llvm::StringRef file, std::string &error);
 
 /// A known machine's name, or a path of a description. `native` is for who can ask a device.

@@ -51,6 +51,12 @@ const OpPlan *Plan::find(StringRef label) const {
   return nullptr;
 }
 
+Location Plan::locate(std::optional<PlanPlace> place, Location otherwise) const {
+  if (!place)
+    return otherwise;
+  return FileLineColLoc::get(otherwise.getContext(), places.file, place->line, place->column);
+}
+
 std::vector<LaunchRange> Plan::launches() const {
   std::vector<LaunchRange> all;
   for (auto [i, kernel] : llvm::enumerate(kernels)) {

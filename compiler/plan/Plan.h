@@ -18,6 +18,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 #include "dialects/attn/Attn.h"
+#include <map>
 
 namespace cfc {
 
@@ -92,6 +93,30 @@ struct OpPlan : OpChoice {
 /// Tiles in the air, or fetched ahead of the ring, that a kernel's plan can have at most.
 inline constexpr int64_t kMostAhead = 64;
 
+/// Where something stands in a file.
+struct PlanPlace {
+  unsigned line, column;
+};
+
+/// Where the lines and values of a plan stand in the file that it was read from. No part of what the plan
+/// says: all are equal.
+class PlanPlaces {
+public:
+  std::string file;
+  /// `item`: `graph`, `kernel 0` or an operation's label; `key`: of a value of it, or empty.
+  void add(llvm::StringRef item, llvm::StringRef key, PlanPlace place) {
+    places.try_emplace({item.str(), key.str()}, place);
+  }
+  std::optional<PlanPlace> find(llvm::StringRef item, llvm::StringRef key) const {
+    auto it = places.find({item.str(), key.str()});
+    return it == places.end() ? std::nullopt : std::optional(it->second);
+  }
+  bool operator==(const PlanPlaces &) const { return true; }
+
+private:
+  std::map<std::pair<std::string, std::string>, PlanPlace> places;
+};
+
 /// Kernels [first, end) of a plan that run in one launch.
 struct LaunchRange {
   size_t first, end;
@@ -103,6 +128,7 @@ struct Plan {
   std::string hash;  ///< graphHash of the graph
   std::vector<KernelPlan> kernels;
   std::vector<OpPlan> ops; ///< in the order of the graph; operations that run in no kernel are absent
+  PlanPlaces places;       ///< of a plan that was read
   bool operator==(const Plan &) const = default;
 
   const OpPlan *find(llvm::StringRef label) const;
@@ -112,13 +138,15 @@ struct Plan {
   std::string print() const;
   /// 8 hex digits that differ between plans.
   std::string shortHash() const;
+  /// The place as a location; where there is none, `otherwise`.
+  mlir::Location locate(std::optional<PlanPlace> place, mlir::Location otherwise) const;
 };
 
 /// Exit codes of the command line that a wrong plan or machine leads to.
 inline constexpr int kExitBadInput = 2, kExitCannotRun = 3;
 
 /// Reads a plan's text. On failure `error` is `file:line:column: error: …` (exit code 2). Values are checked
-/// against the graph and the machine by makePlan.
+/// against the graph and the machine by makePlan, which says where in the file they stand.
 std::optional<Plan> parsePlan(llvm::StringRef text, llvm::StringRef file, std::string &error);
 
 /// The name of an operation in plans: its mnemonic and its results, `linear(%q, %k, %v)`. Values without a

@@ -19,12 +19,14 @@ public:
   bool parse(Plan &plan);
 
 private:
+  PlanPlace placeOf(StringRef where) const;
   bool fail(StringRef where, const Twine &message);
   bool graphLine(Plan &plan, StringRef rest);
   bool kernelLine(Plan &plan, StringRef rest);
   bool opLine(Plan &plan, StringRef rest);
-  /// Calls `set(key, value)` for each `key = value` of a comma-separated list.
-  bool keys(StringRef list, llvm::function_ref<bool(StringRef, StringRef)> set);
+  /// Calls `set(key, value)` for each `key = value` of a comma-separated list, and notes where the values
+  /// of `item` stand.
+  bool keys(Plan &plan, StringRef item, StringRef list, llvm::function_ref<bool(StringRef, StringRef)> set);
   bool unknown(StringRef word, StringRef what, ArrayRef<StringRef> known);
   bool number(StringRef value, int64_t least, int64_t &to);
   bool exchange(StringRef value, ArrayRef<StringRef> allowed, Exchange &to);
@@ -45,11 +47,15 @@ constexpr StringRef kOpKeys[] = {"kernel", "split", "gather", "reduce", "finish"
 } // namespace
 
 /// `where` points into the text.
-bool PlanParser::fail(StringRef where, const Twine &message) {
+PlanPlace PlanParser::placeOf(StringRef where) const {
   StringRef before = text.take_front(where.data() - text.data());
-  size_t line = before.count('\n') + 1,
-         column = before.size() - (before.rfind('\n') + 1) + 1; // npos + 1 is 0
-  error = (file + ":" + Twine(line) + ":" + Twine(column) + ": error: " + message).str();
+  size_t column = before.size() - (before.rfind('\n') + 1) + 1; // npos + 1 is 0
+  return {static_cast<unsigned>(before.count('\n') + 1), static_cast<unsigned>(column)};
+}
+
+bool PlanParser::fail(StringRef where, const Twine &message) {
+  PlanPlace place = placeOf(where);
+  error = (file + ":" + Twine(place.line) + ":" + Twine(place.column) + ": error: " + message).str();
   return false;
 }
 
@@ -87,7 +93,8 @@ bool PlanParser::exchange(StringRef value, ArrayRef<StringRef> allowed, Exchange
   return true;
 }
 
-bool PlanParser::keys(StringRef list, llvm::function_ref<bool(StringRef, StringRef)> set) {
+bool PlanParser::keys(Plan &plan, StringRef item, StringRef list,
+                      llvm::function_ref<bool(StringRef, StringRef)> set) {
   llvm::StringSet<> given;
   while (!list.trim().empty()) {
     auto [entry, rest] = list.split(',');
@@ -97,7 +104,9 @@ bool PlanParser::keys(StringRef list, llvm::function_ref<bool(StringRef, StringR
       return fail(entry.ltrim(), "expected 'key = value'");
     if (!given.insert(key).second)
       return fail(key, "'" + key + "' is given twice");
-    if (!set(key, value.trim()))
+    value = value.trim();
+    plan.places.add(item, key, placeOf(value));
+    if (!set(key, value))
       return false;
     if (rest.empty() && list.trim().back() == ',')
       return fail(entry.ltrim(), "a ',' ends the line");
@@ -113,7 +122,8 @@ bool PlanParser::graphLine(Plan &plan, StringRef rest) {
   if (name.empty())
     return fail(rest, "expected the graph's name");
   plan.graph = name.str();
-  return keys(hash, [&](StringRef key, StringRef value) {
+  plan.places.add("graph", "", placeOf(name));
+  return keys(plan, "graph", hash, [&](StringRef key, StringRef value) {
     if (key != "hash")
       return unknown(key, "key", StringRef("hash"));
     if (value.size() != 16 || !llvm::all_of(value, llvm::isHexDigit))
@@ -128,14 +138,16 @@ bool PlanParser::kernelLine(Plan &plan, StringRef rest) {
   int64_t index;
   if (name.trim().getAsInteger(10, index) || index < 0 || index > 4096)
     return fail(rest, "expected 'kernel NUMBER: key = value, …'");
-  if (!seen.insert(("kernel " + Twine(index)).str()).second)
-    return fail(rest, "kernel " + Twine(index) + " is given twice");
+  std::string item = ("kernel " + Twine(index)).str();
+  if (!seen.insert(item).second)
+    return fail(rest, item + " is given twice");
+  plan.places.add(item, "", placeOf(rest));
   if ((int64_t)plan.kernels.size() <= index)
     plan.kernels.resize(index + 1);
   KernelPlan &k = plan.kernels[index];
   int64_t *const fields[] = {&k.part,        &k.warps,  &k.ctasPerSm,   &k.ringStages, &k.tileColumns,
                              &k.rowsPerItem, &k.chunks, &k.tokenGroups, &k.clusters};
-  return keys(list, [&](StringRef key, StringRef value) {
+  return keys(plan, item, list, [&](StringRef key, StringRef value) {
     const StringRef *known = llvm::find(kKernelKeys, key);
     if (known == std::end(kKernelKeys))
       return unknown(key, "key", kKernelKeys);
@@ -166,7 +178,8 @@ bool PlanParser::opLine(Plan &plan, StringRef rest) {
       op.label += c == ',' ? std::string(", ") : std::string(1, c);
   if (!seen.insert(op.label).second)
     return fail(rest, op.label + " is given twice");
-  bool ok = keys(list, [&](StringRef key, StringRef value) {
+  plan.places.add(op.label, "", placeOf(rest));
+  bool ok = keys(plan, op.label, list, [&](StringRef key, StringRef value) {
     if (key == "kernel")
       return number(value, 0, op.kernel);
     if (key == "split")
@@ -192,6 +205,7 @@ static StringRef withoutComment(StringRef line) {
 }
 
 bool PlanParser::parse(Plan &plan) {
+  plan.places.file = file.str();
   for (StringRef rest = text; !rest.empty();) {
     auto [line, after] = rest.split('\n');
     rest = after;

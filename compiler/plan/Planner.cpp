@@ -71,17 +71,18 @@ LogicalResult Planner::checkGiven() {
   exitCode = kExitBadInput;
   const Plan &given = *options.given;
   if (given.graph != graph.getSymName() || (!given.hash.empty() && given.hash != hash))
-    return graph.emitError("the plan is for another graph: @")
-           << given.graph << (given.hash.empty() ? "" : ", hash " + given.hash) << "; this is @"
-           << graph.getSymName() << ", hash " << hash;
+    return emitError(given.locate(given.places.find("graph", ""), graph.getLoc()))
+           << "the plan is for another graph: @" << given.graph
+           << (given.hash.empty() ? "" : ", hash " + given.hash) << "; this is @" << graph.getSymName()
+           << ", hash " << hash;
   std::vector<std::string> labels;
   for (Operation *op : kernelOps(graph))
     labels.push_back(opLabel(op));
   for (const OpPlan &op : given.ops) {
     if (llvm::is_contained(labels, op.label))
       continue;
-    InFlightDiagnostic diag = graph.emitError("the plan names an operation that the graph does not have: ")
-                              << op.label;
+    InFlightDiagnostic diag = emitError(given.locate(given.places.find(op.label, ""), graph.getLoc()))
+                              << "the plan names an operation that the graph does not have: " << op.label;
     SmallVector<StringRef> known(labels.begin(), labels.end());
     if (StringRef near = nearestName(op.label, known); !near.empty())
       diag << "; did you mean " << near << "?";
@@ -230,7 +231,7 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
       enumerate(*launch, shapes.slice(range.first, range.size()), range.first, place(i));
     if (launch->legal)
       continue;
-    refusal.add(launch->why.stage, launch->why.text, launch->why.size);
+    refusal.add(launch->why);
     return std::nullopt;
   }
   while (least() < bestUs) {
@@ -254,8 +255,11 @@ FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
     return failure();
   if (options.given && options.given->kernels.size() > shapes->size()) {
     exitCode = kExitBadInput;
-    return graph.emitError("the plan describes kernel ")
-           << options.given->kernels.size() - 1 << "; its operations are in " << shapes->size()
+    size_t last = options.given->kernels.size() - 1;
+    std::optional<PlanPlace> place =
+        options.given->places.find(llvm::formatv("kernel {0}", last).str(), /*key=*/"");
+    return emitError(options.given->locate(place, graph.getLoc()))
+           << "the plan describes kernel " << last << "; its operations are in " << shapes->size()
            << (shapes->size() == 1 ? " kernel" : " kernels");
   }
   Plan best; // without kernels: none is better than those before
@@ -334,7 +338,8 @@ FailureOr<Plan> Planner::run() {
       return found;
   }
   exitCode = refusal.stage == Refusal::Names ? kExitBadInput : kExitCannotRun;
-  return graph.emitError("no plan for ") << machine.name << ": " << refusal.text;
+  Location where = options.given ? options.given->locate(refusal.place, graph.getLoc()) : graph.getLoc();
+  return emitError(where) << "no plan for " << machine.name << ": " << refusal.text;
 }
 
 FailureOr<Plan> cfc::makePlan(GraphOp graph, const Machine &machine, const PlanOptions &options,

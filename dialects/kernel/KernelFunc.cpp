@@ -199,6 +199,11 @@ static LogicalResult verifyPlan(FuncOp func) {
       return func.emitOpError("plan key '") << key->name << "' is " << value.getInt() << "; " << key->least
                                             << " to " << key->most << " are possible";
   }
+  // A ring has a multiple of the sets of warps.
+  int64_t stages = func.planValue("ring_stages", 0), inFlight = func.planValue("in_flight", 0);
+  if (stages > 0 && static_cast<uint64_t>(inFlight) > llvm::alignTo(stages, func.consumerWarps() / 4))
+    return func.emitOpError("plan key 'in_flight' is ")
+           << inFlight << " with ring_stages = " << stages << "; no more tiles are copied at a time";
   return success();
 }
 

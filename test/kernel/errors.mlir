@@ -58,6 +58,20 @@ kernel.func @key(%x: memref<64xf32>) axes() plan(ring_stage = 3) {
 
 // -----
 
+// expected-error@+1 {{plan key 'in_flight' is 5 with ring_stages = 3; no more tiles are copied at a time}}
+kernel.func @flight(%x: memref<64xf32>) axes(warp = 8 @warp) plan(ring_stages = 3, in_flight = 5) {
+  kernel.return
+}
+
+// -----
+
+// A ring of 3 stages is one of 4 where two sets of warps take tiles in turn.
+kernel.func @rounded(%x: memref<64xf32>) axes(warp = 8 @warp) plan(ring_stages = 3, in_flight = 4) {
+  kernel.return
+}
+
+// -----
+
 // expected-error@+1 {{unknown level '@}}
 kernel.func @level(%x: memref<64xf32>) axes(a = 2 @block) plan() {
   kernel.return

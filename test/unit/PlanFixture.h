@@ -6,6 +6,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
+#include "llvm/Support/FormatVariadic.h"
 #include <catch2/catch.hpp>
 
 namespace cfc::test {
@@ -17,6 +18,8 @@ public:
     context.loadDialect<attn::AttnDialect, kernel::KernelDialect>();
     handler.emplace(&context, [this](mlir::Diagnostic &diagnostic) {
       message += diagnostic.str() + "\n";
+      if (auto at = mlir::dyn_cast<mlir::FileLineColLoc>(diagnostic.getLocation()))
+        place = llvm::formatv("{0}:{1}:{2}", at.getFilename().getValue(), at.getLine(), at.getColumn());
       return mlir::success();
     });
     module = mlir::parseSourceFile<mlir::ModuleOp>(CFC_GRAPHS "/" + name + ".mlir", &context);
@@ -53,6 +56,7 @@ public:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   Machine machine = *knownMachine("h200");
   std::string message;
+  std::string place; ///< of the last message: file:line:column
   int exitCode = 0;
 };
 

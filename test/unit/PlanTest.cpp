@@ -238,6 +238,42 @@ TEST_CASE("plans that are no text of a plan") {
         "p.plan:3:4: error: linear(%y) is given twice");
 }
 
+TEST_CASE("what is wrong with a plan is said where the plan says it") {
+  Planned planned;
+  const std::string cut = "op linear(%q, %k, %v): kernel = 0\nop rope(%qr, %kr): kernel = 1\n"
+                          "op linear(%y): kernel = 2\n";
+  // The first line names the graph.
+  for (auto [lines, place] : {
+           std::pair("kernel 0: part = 4, warps = 5", "given:2:29"),
+           std::pair("# why\n  kernel 0: part = 3", "given:3:20"),
+           std::pair("kernel 0: warps = 8, ring_stages = 3", "given:2:36"),
+           std::pair("kernel 0: ring_stages = 8, in_flight = 9", "given:2:40"),
+           std::pair("kernel 0: in_flight = 17", "given:2:23"),
+           std::pair("kernel 0: ctas_per_sm = 9", "given:2:25"),
+           std::pair("kernel 0: pdl = 4", "given:2:17"),
+           std::pair("kernel 0: part = 2\nkernel 1: joined = 2", "given:6:20"),
+           std::pair("kernel 0: warps = 4\nkernel 1: joined = 1, warps = 8", "given:6:31"),
+           std::pair("kernel 1: chunks = 3", "given:5:20"),
+           std::pair("kernel 1: part = 4, chunks = 8", "given:5:8"),
+           std::pair("kernel 7: part = 1", "given:2:8"),
+           std::pair("kernel 0: ring_stages = 60, tile_columns = 1024", "given:2:25"),
+           std::pair("op linear(%y): finish = atomic", "given:2:25"),
+           std::pair("op linear(%y): finish = ordered, split = rows", "given:2:42"),
+           std::pair("op linear(%z): finish = ordered", "given:2:4"),
+       }) {
+    bool takesCut = place[6] > '3';
+    CHECK(!planned.given((takesCut ? cut : "") + lines));
+    INFO(lines << ": " << planned.message);
+    CHECK(planned.place == place);
+  }
+  planned.plan();
+  PlanOptions other;
+  std::string error;
+  other.given = parsePlan("# of another\ngraph linear\n", "given", error);
+  CHECK(!planned.plan(other));
+  CHECK(planned.place == "given:2:7");
+}
+
 TEST_CASE("plans for another graph, or of what a graph does not have") {
   Planned planned;
   auto refuse = [&](const std::string &text) {
@@ -282,6 +318,8 @@ TEST_CASE("plans that contradict themselves are bad input") {
                      "its operands are made in kernel 1"),
            std::pair("kernel 0: warps = 8, ring_stages = 3",
                      "with warps = 8; multiples of 2 from 4 are possible"),
+           std::pair("kernel 0: ring_stages = 8, in_flight = 9",
+                     "in_flight = 9 with ring_stages = 8; 0 (all) to 8 are possible"),
            std::pair("kernel 1: part = 2, chunks = work", "that takes part = 1 and warps = 4"),
            std::pair("kernel 1: warps = 8, chunks = work", "that takes part = 1 and warps = 4"),
            std::pair("op attention(%o): reduce = scatter", "cannot reduce by scatter: that merges sums"),
@@ -481,12 +519,31 @@ TEST_CASE("machines are read and written") {
   CHECK(machineError("[]") == "m.json: error: a machine description is a JSON object");
   CHECK(machineError("{\"name\": \"m\"}") == "m.json: error: 'sms' is missing");
   CHECK(machineError("{" + good + ", \"bandwith\": 1}") ==
-        "m.json: error: unknown field 'bandwith'; did you mean 'bandwidth'?");
-  CHECK(machineError("{" + good + ", \"copy_ns\": -1}") == "m.json: error: 'copy_ns' needs a number above 0");
+        "m.json:1:86: error: unknown field 'bandwith'; did you mean 'bandwidth'?");
+  CHECK(machineError("{" + good + ", \"copy_ns\": -1}") ==
+        "m.json:1:86: error: 'copy_ns' needs a number above 0");
   CHECK(machineError("{" + good + ", \"copy_ns\": \"x\"}") ==
-        "m.json: error: 'copy_ns' needs a number above 0");
+        "m.json:1:86: error: 'copy_ns' needs a number above 0");
   CHECK(machineError("{" + good + ", \"shared_bytes\": 1.5}") ==
-        "m.json: error: 'shared_bytes' needs an integer");
+        "m.json:1:86: error: 'shared_bytes' needs an integer");
+  CHECK(machineError("{" + good + ",\n  \"shared_bytes\": 9000}") ==
+        "m.json:2:3: error: 'shared_bytes' is 9000; a CTA needs at least 16384");
+  // A text is no field.
+  CHECK(machineError("{\"about\": \"sm_bandwidth\",\n\"sm_bandwidth\": 0, " + good + "}") ==
+        "m.json:2:1: error: 'sm_bandwidth' needs a number above 0");
+  // More clusters than SMs hold.
+  auto withClusters = [](const std::string &clusters) {
+    return R"({"name": "m", "sms": 10, "bandwidth": 1, "resident_clusters": {)" + clusters + "}}";
+  };
+  CHECK(parseMachine(withClusters(R"("1": {"1": 10, "4": 2}, "3": {"2": 15})"), "m.json", error));
+  CHECK(machineError(withClusters(R"("1": {"1": 11})")) ==
+        "m.json:1:42: error: 'resident_clusters' has 11 clusters of size 1 at ctas_per_sm = 1; 10 SMs hold "
+        "10 at "
+        "most");
+  CHECK_THAT(machineError(withClusters(R"("1": {"1": 10, "4": 3})")),
+             Contains("has 3 clusters of size 4 at ctas_per_sm = 1; 10 SMs hold 2 at most"));
+  CHECK_THAT(machineError(withClusters(R"("3": {"2": 16})")),
+             Contains("has 16 clusters of size 2 at ctas_per_sm = 3; 10 SMs hold 15 at most"));
   CHECK_THAT(
       machineError(R"({"name": "m", "sms": 1, "bandwidth": 1, "resident_clusters": {"1": {"1": -5}}})"),
       Contains("numbers from 0"));
