@@ -19,20 +19,6 @@ struct ExplainArguments {
 };
 } // namespace
 
-/// The length to predict for: the one given, which the graph must allow, or 4096 tokens or as many as it
-/// allows.
-static int64_t lengthFor(attn::GraphOp graph, std::optional<int64_t> given) {
-  std::optional<int64_t> bound;
-  for (mlir::BlockArgument argument : graph.getBody().getArguments())
-    if (auto lengths = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
-      bound = std::min(bound.value_or(INT32_MAX), lengths.getCapacity());
-  if (given && !bound)
-    badInput("", "--len={}: this graph has no lengths", *given);
-  if (given && *given > *bound)
-    badInput("", "--len={}: this graph's lengths go from 0 to {}", *given, *bound);
-  return given.value_or(std::min<int64_t>(4096, bound.value_or(4096)));
-}
-
 static Plan readPlan(const std::string &text, const std::string &file) {
   std::string error;
   std::optional<Plan> plan = parsePlan(text, file, error);
@@ -48,7 +34,9 @@ static std::vector<Plan> readPlans(const std::string &path) {
   constexpr std::string_view first = "\ngraph ";
   for (size_t begin = text.find(first); begin != std::string::npos;) {
     size_t end = text.find(first, begin + 1);
-    plans.push_back(readPlan(text.substr(begin, end - begin) + "\n", path));
+    // Empty lines in the place of what is before it: its lines have the numbers that they have in the file.
+    std::string before(std::count(text.begin(), text.begin() + std::ptrdiff_t(begin), '\n'), '\n');
+    plans.push_back(readPlan(before + text.substr(begin + 1, end - begin - 1) + "\n", path));
     begin = end;
   }
   if (plans.empty())
@@ -56,8 +44,24 @@ static std::vector<Plan> readPlans(const std::string &path) {
   return plans;
 }
 
+/// Fails where no kernel can be so, as a compilation with this plan does.
+static void requirePossible(Compiler &compiler, const ExplainArguments &arguments, attn::GraphOp graph,
+                            const Plan &plan, const Machine &machine, int64_t length) {
+  PlanOptions options;
+  options.given = plan;
+  options.deterministic = arguments.build.deterministic;
+  options.length = length;
+  int exitCode = 0;
+  if (mlir::succeeded(planGraph(graph, machine, options, exitCode)))
+    return;
+  std::optional<PlanPlace> place = plan.places.find("graph", "");
+  fmt::print(stderr, "note: of the plan {} at {}:{}\n", plan.shortHash(), arguments.plans,
+             place ? place->line : 1);
+  compiler.fail(exitCode, "the plan is not possible");
+}
+
 /// What the cost model says about each plan of a file, which it does not choose.
-static std::string comparePlans(const ExplainArguments &arguments, attn::GraphOp graph,
+static std::string comparePlans(Compiler &compiler, const ExplainArguments &arguments, attn::GraphOp graph,
                                 const Machine &machine, int64_t length) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   std::string text;
@@ -66,6 +70,7 @@ static std::string comparePlans(const ExplainArguments &arguments, attn::GraphOp
     if (!us)
       badInput(arguments.plans, "has plan {}, which is not a whole plan of @{}", plan.shortHash(),
                graph.getSymName().str());
+    requirePossible(compiler, arguments, graph, plan, machine, length);
     json.push_back({{"plan", plan.shortHash()}, {"us", *us}});
     text += fmt::format("{:>9.2f} us  {}\n", *us, plan.shortHash());
   }
@@ -88,17 +93,17 @@ static Exit explainCommand(const ExplainArguments &arguments) {
              didYouMean(format, {"text", "json", "svg"}));
   if (!arguments.plans.empty() && arguments.format == "svg")
     badInput("", "--compare prints times, as text or json: an svg shows one plan");
-  if (arguments.length && *arguments.length < 0)
-    badInput("", "--len={}: a length is 0 or more", *arguments.length);
   Compiler compiler;
   Source source = readSource(compiler, arguments.source, arguments.build.sets, arguments.build.graph);
   attn::GraphOp graph = source.graph();
   if (!graph)
     badInput(arguments.source, "holds kernels, in which every decision can be read; explain is for graphs");
-  int64_t length = lengthFor(graph, arguments.length);
+  // 4096 tokens, or as many as the graph allows.
+  int64_t bound = lengthBound(compiler, graph, arguments.length).value_or(4096);
+  int64_t length = arguments.length.value_or(std::min<int64_t>(4096, bound));
   Machine machine = machineFor(arguments.build.machine, arguments.build.maxSms);
   if (!arguments.plans.empty()) {
-    print(comparePlans(arguments, graph, machine, length));
+    print(comparePlans(compiler, arguments, graph, machine, length));
     return Exit::Done;
   }
   Plan plan = planToExplain(compiler, source, arguments.build, length);
