@@ -31,6 +31,47 @@ static ParseResult nameArgument(OpAsmParser &parser, OpAsmParser::Argument &argu
   return success();
 }
 
+// The word where the parser stands: a source's buffer ends with 0.
+static StringRef wordAt(SMLoc loc) {
+  const char *begin = loc.getPointer(), *end = begin;
+  while (llvm::isAlnum(*end) || *end == '_')
+    ++end;
+  return {begin, static_cast<size_t>(end - begin)};
+}
+
+// Adds to what MLIR says of a type that it does not know which there are.
+static void hintTypes(OpAsmParser &parser, Diagnostic &diagnostic) {
+  std::string text = diagnostic.str();
+  bool isOfDialect = StringRef(text).contains("type `") && StringRef(text).contains("in dialect `attn`");
+  if (!isOfDialect && text != "expected non-function type")
+    return;
+  StringRef word =
+      isOfDialect ? StringRef(text).split('`').second.split('`').first : wordAt(parser.getCurrentLocation());
+  StringRef near = nearestName(word, isOfDialect ? ArrayRef<StringRef>{"kv_cache", "lengths"}
+                                                 : ArrayRef<StringRef>{"tensor", "f16", "bf16", "f32", "i32",
+                                                                       "i64", "kv_cache", "lengths"});
+  Diagnostic &note = diagnostic.attachNote();
+  if (!word.empty())
+    note << "'" << word << "' is no type here";
+  if (bool isOurs = near == "kv_cache" || near == "lengths"; !near.empty())
+    note << "; did you mean '" << (isOurs ? "!attn." : "") << near << "'?";
+  note << (word.empty()   ? "there"
+           : near.empty() ? "; there"
+                          : " There")
+       << " are tensor<1x4096xf16>, of f16, bf16, f32, i32 or i64; !attn.kv_cache<heads = 8, dim = 128, f16> "
+          "and "
+          "!attn.lengths<1, capacity = 8192>";
+}
+
+// A graph's last operation is what it returns.
+static ParseResult checkEnd(OpAsmParser &parser, Region &body) {
+  constexpr StringLiteral message = "the graph does not end with attn.return, which names its results";
+  if (body.empty() || body.front().empty())
+    return parser.emitError(parser.getNameLoc(), "has no operations: ") << message;
+  Operation &last = body.front().back();
+  return isa<ReturnOp>(last) ? success() : ParseResult(mlir::emitError(last.getLoc()) << message);
+}
+
 ParseResult GraphOp::parse(OpAsmParser &parser, OperationState &state) {
   Builder &builder = parser.getBuilder();
   StringAttr name;
@@ -38,10 +79,17 @@ ParseResult GraphOp::parse(OpAsmParser &parser, OperationState &state) {
   SmallVector<Type> resultTypes;
   SmallVector<DictionaryAttr> resultAttrs;
   bool isVariadic = false;
-  if (parser.parseSymbolName(name, getSymNameAttrName(state.name), state.attributes) ||
-      function_interface_impl::parseFunctionSignatureWithArguments(parser, /*allowVariadic=*/false, arguments,
-                                                                   isVariadic, resultTypes, resultAttrs))
+  if (parser.parseSymbolName(name, getSymNameAttrName(state.name), state.attributes))
     return failure();
+  {
+    ScopedDiagnosticHandler hints(parser.getContext(), [&](Diagnostic &diagnostic) {
+      hintTypes(parser, diagnostic);
+      return failure(); // others report it
+    });
+    if (function_interface_impl::parseFunctionSignatureWithArguments(
+            parser, /*allowVariadic=*/false, arguments, isVariadic, resultTypes, resultAttrs))
+      return failure();
+  }
 
   GraphScope scope;
   SmallVector<Type> argumentTypes;
@@ -57,7 +105,8 @@ ParseResult GraphOp::parse(OpAsmParser &parser, OperationState &state) {
     return failure();
   call_interface_impl::addArgAndResultAttrs(builder, state, arguments, resultAttrs,
                                             getArgAttrsAttrName(state.name), getResAttrsAttrName(state.name));
-  return parser.parseRegion(*state.addRegion(), arguments);
+  Region &body = *state.addRegion();
+  return failure(parser.parseRegion(body, arguments) || checkEnd(parser, body));
 }
 
 //===-- Writing -----------------------------------------------------------===//

@@ -115,12 +115,12 @@ attn.graph @scalar(%x: f32) {
   attn.return
 }
 // -----
-// expected-error @+1 {{failed to verify constraint: region with 1 blocks}}
+// expected-error @+1 {{has no operations: the graph does not end with attn.return}}
 attn.graph @empty() {
 }
 // -----
 attn.graph @no_return(%x: tensor<1x64xf16>) {
-  // expected-error @+1 {{block with no terminator}}
+  // expected-error @+1 {{the graph does not end with attn.return, which names its results}}
   %y = attn.add %x, %x
 }
 // -----
@@ -153,6 +153,36 @@ attn.graph @cache(%c: !attn.kv_cache<heads = 1, dim = 16, f32>) {
 // -----
 // expected-error @+1 {{a page has at least 1 token; leave `page` out for a cache without pages}}
 attn.graph @cache(%c: !attn.kv_cache<heads = 1, dim = 16, page = 0, f16>) {
+  attn.return
+}
+// -----
+// expected-error @+2 {{expected non-function type}}
+// expected-note @+1 {{'tensr' is no type here; did you mean 'tensor'? There are tensor<1x4096xf16>, of f16, bf16, f32, i32 or i64; !attn.kv_cache<heads = 8, dim = 128, f16> and !attn.lengths<1, capacity = 8192>}}
+attn.graph @misspelt(%x: tensr<1x64xf16>) {
+  attn.return
+}
+// -----
+// expected-error @+2 {{expected non-function type}}
+// expected-note @+1 {{'fp16' is no type here; did you mean 'f16'?}}
+attn.graph @element(%x: tensor<1x64xf16>) -> tensor<1x64xfp16> {
+  attn.return
+}
+// -----
+// expected-error @+2 {{unknown  type `kv_cashe` in dialect `attn`}}
+// expected-note @+1 {{'kv_cashe' is no type here; did you mean '!attn.kv_cache'?}}
+attn.graph @dialect(%c: !attn.kv_cashe<heads = 1, dim = 16, f16>) {
+  attn.return
+}
+// -----
+// expected-error @+2 {{expected non-function type}}
+// expected-note @+1 {{'lengths' is no type here; did you mean '!attn.lengths'?}}
+attn.graph @bare(%l: lengths<1, capacity = 8>) {
+  attn.return
+}
+// -----
+// expected-error @+2 {{expected non-function type}}
+// expected-note @+1 {{there are tensor<1x4096xf16>}}
+attn.graph @none(%x: ) {
   attn.return
 }
 // -----
