@@ -166,8 +166,7 @@ const InputSpec *BenchChain::inputOf(const std::string &name) const { return fin
 bool BenchChain::isOwn(const TensorSpec &spec) const {
   const InputSpec *input = inputOf(spec.name);
   return spec.kind == TensorKind::KvCache || spec.role == Role::Weight || spec.role == Role::Output ||
-         (input && (input->role == DataRole::Weight || input->role == DataRole::Bias ||
-                    input->role == DataRole::Gain));
+         (input && isOfModel(input->role));
 }
 
 /// Tokens of a cache's block, and blocks: pages of the pool, or requests.

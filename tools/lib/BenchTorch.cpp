@@ -197,11 +197,10 @@ static ordered_json tensorJson(const InputSpec &input) {
             {"page", input.page},
             {"own", true}};
   Distribution distribution = distributionFor(input.role, input.shape);
-  bool own = input.role == DataRole::Weight || input.role == DataRole::Bias || input.role == DataRole::Gain;
   return {{"kind", input.role == DataRole::RopeTable ? "table" : "tensor"},
           {"dtype", nameOf(input.type)},
           {"shape", input.shape},
-          {"own", own},
+          {"own", isOfModel(input.role)},
           {"mean", distribution.mean},
           {"deviation", distribution.deviation}};
 }

@@ -392,9 +392,6 @@ public:
   }
 
 private:
-  static bool isOfModel(DataRole role) {
-    return role == DataRole::Weight || role == DataRole::Bias || role == DataRole::Gain;
-  }
   /// A misspelt name would else go unseen.
   void noteRandom(const std::string &name) const {
     std::string nearest = nearestName(name, weightKeys);

@@ -31,6 +31,11 @@ enum class DataRole {
   Mask    ///< bits, of query tokens
 };
 
+/// Whether a tensor is a part of a model, which each layer has one of, and not what a step brings.
+inline bool isOfModel(DataRole role) {
+  return role == DataRole::Weight || role == DataRole::Bias || role == DataRole::Gain;
+}
+
 /// Mean and standard deviation of random data.
 ///
 ///   | role       | mean | deviation   | so that                                                          |
