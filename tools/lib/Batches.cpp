@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/lib/Batches.h"
+#include "compiler/plan/Fusion.h"
 #include "dialects/attn/Attn.h"
 #include "tools/lib/Failure.h"
 #include "llvm/ADT/StringExtras.h"
@@ -128,6 +129,9 @@ std::vector<Source> cfc::sourcesForBatches(Compiler &compiler, const Source &sou
   for (size_t i = 0; i < batches.size(); ++i)
     if (batches[i] < 1 || (i && batches[i] <= batches[i - 1]))
       badInput("", "--batch={}: numbers of requests ascend, from 1 on", fmt::join(batches, ","));
+  if (!batches.empty() && batches.back() > kMostTokens)
+    cannotRun("", "--batch={}: graphs of up to {} requests are possible", fmt::join(batches, ","),
+              kMostTokens);
   if (!batches.empty() && !source.graph())
     badInput(source.path, "holds kernels, whose sizes are fixed: --batch is for graphs");
   std::vector<Source> sources;

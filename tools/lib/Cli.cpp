@@ -200,6 +200,30 @@ static void checkCommand(const CLI::App &app, int argc, const char *const *argv)
     badInput("", "there is no command \"{}\"{} (cfc --help lists them)", argv[1], didYouMean(argv[1], names));
 }
 
+/// An option that takes a value and has none, or an empty one, is refused: CLI11's words name a type of C++,
+/// and an empty text would count as if the option were not there.
+static void checkValues(const CLI::App &app, int argc, const char *const *argv) {
+  auto chosen = app.get_subcommands(
+      [&](const CLI::App *command) { return argc > 1 && command->get_name() == argv[1]; });
+  if (chosen.empty())
+    return;
+  const CLI::App *command = chosen.front();
+  auto valueOf = [&](const std::string &word) {
+    const CLI::Option *option = word.starts_with("-") ? command->get_option_no_throw(word) : nullptr;
+    return option && option->get_items_expected_max() > 0 ? option : nullptr;
+  };
+  for (int i = 2; i < argc; ++i) {
+    std::string word = argv[i], before = argv[i - 1];
+    if (word.empty() && !valueOf(before))
+      badInput("", "cfc {}: an argument is empty", command->get_name());
+    std::string name = word.empty() ? before : word.ends_with("=") ? word.substr(0, word.size() - 1) : word;
+    bool hasNone = word.empty() || word.ends_with("=") || i + 1 == argc;
+    if (const CLI::Option *option = hasNone ? valueOf(name) : nullptr)
+      badInput("", "cfc {}: {} has no value; it takes {}", command->get_name(), name,
+               option->get_option_text());
+  }
+}
+
 static Exit runCommand(int argc, const char *const *argv) {
   CLI::App app("cfc: an ahead-of-time compiler of attention graphs to fused GPU kernels", "cfc");
   app.set_version_flag("--version", fmt::format("cfc {}", version));
@@ -219,6 +243,7 @@ static Exit runCommand(int argc, const char *const *argv) {
   addInfoCommand(app, action);
   addMachineCommand(app, action);
   checkCommand(app, argc, argv);
+  checkValues(app, argc, argv);
   if (argc < 2) {
     fmt::print(stderr, "{}error: a command is needed\n", app.help());
     return Exit::BadInput;

@@ -119,12 +119,22 @@ static Exit compileCommand(const CompileArguments &arguments) {
   const Emission &emission = emissionNamed(arguments.emit);
   std::string output = arguments.output;
   Compiler compiler;
-  if (output.empty())
+  bool isNamed = !output.empty();
+  if (!isNamed)
     output =
         emission.binary ? std::filesystem::path(arguments.graph).stem().string() + emission.extension : "-";
+  // An older bundle is replaced; what is none may be somebody's only copy.
+  if (bool isBundle = emission.name == std::string_view("bundle");
+      !isNamed && isBundle && std::filesystem::is_regular_file(output) && !runtime::looksLikeBundle(output))
+    badInput(output, "is there and is no bundle: name the output with -o");
   if (output == "-" && emission.binary && isatty(1))
     badInput("", "--emit={} is no text for a terminal: name a file with -o", emission.name);
   checkOutputPath(output, arguments.graph);
+  // Who has named the file knows where it is.
+  auto reportWritten = [&] {
+    if (output != "-" && (!isNamed || arguments.build.verbose))
+      fmt::print(stderr, "wrote {}\n", output);
+  };
   Source source = readSource(compiler, arguments.graph, arguments.build.sets);
   if (source.bundle)
     badInput(arguments.graph, "is a bundle, which is compiled already; \"cfc info\" shows what is in it");
@@ -135,6 +145,7 @@ static Exit compileCommand(const CompileArguments &arguments) {
   std::vector<Source> batches = sourcesForBatches(compiler, source, arguments.batches);
   if (arguments.variants.any() || batches.size() > 1) {
     writeFile(output, severalPlans(compiler, arguments, source, batches));
+    reportWritten();
     return Exit::Done;
   }
   if (!batches.empty())
@@ -143,8 +154,7 @@ static Exit compileCommand(const CompileArguments &arguments) {
   if (!arguments.dumpFolder.empty())
     dump(arguments.dumpFolder, compiled, source);
   writeFile(output, content(emission, compiled, source));
-  if (output != "-" && arguments.build.verbose)
-    fmt::print(stderr, "wrote {}\n", output);
+  reportWritten();
   return Exit::Done;
 }
 
@@ -154,7 +164,10 @@ void cfc::addCompileCommand(CLI::App &app, Action &action) {
       app.add_subcommand("compile", "Compile a graph to a bundle, or show a stage on the way");
   command->add_option("GRAPH", arguments->graph, "A graph (attn dialect) or kernels (kernel dialect)")
       ->required();
-  command->add_option("-o,--output", arguments->output, "File to write; \"-\" is standard output")
+  command
+      ->add_option(
+          "-o,--output", arguments->output,
+          "File to write; \"-\" is standard output (a bundle: GRAPH's name with .cfk, here; a text: \"-\")")
       ->option_text("FILE");
   command->add_option("--emit", arguments->emit, "What to write")
       ->option_text("bundle|attn|kernel|simt|llvm|ptx|cubin|plan|header");
