@@ -288,6 +288,7 @@ void Verifier::checkRows(CaseResult &result, const TensorMap &outputs, const Ref
                      found.shape,
                      {},
                      toleranceOfRow(append, part)};
+      check.append = append;
       reference.compare(
           check, found, found.shape[1], ReferenceRun::Stored,
           [&, i = index, member = values](const attn::ReferenceResult &one) -> const std::vector<double> & {

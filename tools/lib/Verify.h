@@ -48,6 +48,7 @@ struct Check {
   Tolerance tolerance;
   const Tap *tap = nullptr; ///< null for rows of a cache
   std::optional<SecondOpinion> second = {};
+  mlir::Operation *append = nullptr; ///< of rows of a cache: what appends them
   bool passed() const { return comparison.passed && (!second || second->passed()); }
   /// The comparison that failed, if one did.
   const Comparison &decisive() const {

@@ -1,5 +1,6 @@
 //===- VerifyCommand.cpp - cfc verify -------------------------------------===//
 #include "tools/lib/BatchBits.h"
+#include "tools/lib/Bisect.h"
 #include "tools/lib/Commands.h"
 #include "tools/lib/Variants.h"
 #include "tools/lib/Verify.h"
@@ -80,71 +81,6 @@ static std::string caseText(const CaseResult &result) {
   return text;
 }
 
-/// The first operation, in the order of the graph, whose value is wrong.
-static const Check *firstWrong(const std::vector<CaseResult> &results) {
-  const Check *first = nullptr;
-  for (const CaseResult &result : results)
-    for (const Check &check : result.checks) {
-      if (check.passed() || !check.tap)
-        continue;
-      mlir::Operation *op = check.tap->value.getDefiningOp();
-      if (!first || op->isBeforeInBlock(first->tap->value.getDefiningOp()))
-        first = &check;
-    }
-  return first;
-}
-
-/// What differs where every operation's value is right: a row of a cache, a result of the graph's own
-/// program, or a fault.
-static std::string otherDifference(const std::vector<CaseResult> &results) {
-  for (const CaseResult &result : results) {
-    for (const Check &check : result.checks)
-      if (const Comparison &c = check.decisive(); !check.passed())
-        return fmt::format("{} does, at length {}\n"
-                           "bisect: its worst element is {}: expected {:.6g}, found {:.6g}",
-                           check.name, result.length, c.worst < 0 ? "none" : indexText(c.worst, check.shape),
-                           c.expected, c.found);
-    if (!result.faults.empty())
-      return fmt::format("at length {}: {}", result.length, result.faults[0]);
-  }
-  return "";
-}
-
-static std::string bisectText(const std::vector<CaseResult> &results) {
-  const Check *first = firstWrong(results);
-  if (!first) {
-    std::string other = otherDifference(results);
-    return fmt::format("bisect: no operation differs{}{}\n", other.empty() ? "" : ", but ", other);
-  }
-  mlir::Operation *op = first->tap->value.getDefiningOp();
-  const Comparison &c = first->decisive();
-  return fmt::format("bisect: the first operation that differs is {} ({}) at {}\n"
-                     "bisect: its worst element is {}: expected {:.6g}, found {:.6g}\n",
-                     op->getName().getStringRef().str(), first->name, locationText(op),
-                     c.worst < 0 ? "none" : indexText(c.worst, first->shape), c.expected, c.found);
-}
-
-static nlohmann::ordered_json checkJson(const Check &check) {
-  const Comparison &c = check.comparison;
-  nlohmann::ordered_json json = {{"name", check.name},
-                                 {"relative_l2", c.relativeL2},
-                                 {"relative_l2_limit", check.tolerance.relativeL2 * c.relativeFactor},
-                                 {"largest", c.largest},
-                                 {"largest_limit", check.tolerance.element * c.elementFactor},
-                                 {"raised", c.raised},
-                                 {"passed", check.passed()}};
-  if (check.second)
-    json["gpu_reference"] = {{"relative_l2", check.second->comparison.relativeL2},
-                             {"largest", check.second->comparison.largest},
-                             {"passed", check.second->comparison.passed},
-                             {"references_apart", check.second->between},
-                             {"references_agree", check.second->agree}};
-  if (c.worst >= 0)
-    json.update(
-        {{"worst_index", indexText(c.worst, check.shape)}, {"expected", c.expected}, {"found", c.found}});
-  return json;
-}
-
 namespace {
 /// What was found about one variant of a bundle, or about the only program.
 struct VariantRun {
@@ -189,15 +125,14 @@ static nlohmann::ordered_json runJson(const VariantRun &run, bool bisect) {
       entry["checks"].push_back(checkJson(check));
     json["cases"].push_back(entry);
   }
-  if (const Check *first = bisect ? firstWrong(run.results) : nullptr) {
-    json["first_wrong"] = checkJson(*first);
-    json["first_wrong"]["location"] = locationText(first->tap->value.getDefiningOp());
-  }
+  if (nlohmann::ordered_json first = bisect ? bisectJson(run.results) : nullptr; !first.is_null())
+    json["first_wrong"] = std::move(first);
   return json;
 }
 
-static std::string jsonText(const std::string &device, const Source &source, const Replay *replay,
-                            const std::vector<VariantRun> &runs, bool passed, bool bisect) {
+/// What was found of one graph, at its lengths or with one captured launch.
+static nlohmann::ordered_json graphJson(const std::string &device, const Source &source, const Replay *replay,
+                                        const std::vector<VariantRun> &runs, bool passed, bool bisect) {
   nlohmann::ordered_json json = {{"device", device}};
   if (source.bundle && source.bundle->manifest.graphs.size() > 1)
     json["graph"] = source.graphName;
@@ -205,12 +140,12 @@ static std::string jsonText(const std::string &device, const Source &source, con
     json["replay"] = replay->path();
   if (runs.size() == 1) {
     json.update(runJson(runs.front(), bisect));
-    return json.dump(2) + "\n";
+    return json;
   }
   json["passed"] = passed;
   for (const VariantRun &run : runs)
     json["variants"].push_back(runJson(run, bisect));
-  return json.dump(2) + "\n";
+  return json;
 }
 
 /// Plan hashes of what to check: a bundle's variants, unless one is named; "" is the only program.
@@ -316,9 +251,20 @@ static void chooseCaptured(BuildOptions &build, const Source &source, const Repl
              replay.planHash());
 }
 
-/// Checks the source at its lengths, or with one captured launch. Whether all is right.
+/// One object whatever was checked: of several graphs or captured launches, whether all are right, and each.
+static std::string jsonText(std::vector<nlohmann::ordered_json> &&found, bool passed) {
+  nlohmann::ordered_json json;
+  if (found.size() == 1)
+    json = std::move(found.front());
+  else
+    json = {{"passed", passed}, {"runs", std::move(found)}};
+  return json.dump(2) + "\n";
+}
+
+/// Checks the source at its lengths, or with one captured launch. Whether all is right. With --json, what was
+/// found goes to `found` and is not printed.
 static bool verifyRuns(Compiler &compiler, const Source &source, Device &device, VerifyArguments arguments,
-                       const Replay *replay) {
+                       const Replay *replay, std::vector<nlohmann::ordered_json> &found) {
   if (replay) {
     chooseCaptured(arguments.verify.build, source, *replay);
     arguments.verify.replay = replay;
@@ -336,7 +282,7 @@ static bool verifyRuns(Compiler &compiler, const Source &source, Device &device,
       print(bisectText(runs.back().results));
   }
   if (arguments.json)
-    print(jsonText(device.describe(), source, replay, runs, passed, arguments.verify.bisect));
+    found.push_back(graphJson(device.describe(), source, replay, runs, passed, arguments.verify.bisect));
   else
     print(passed ? summary(runs) : "MISMATCH\n");
   return passed;
@@ -361,7 +307,8 @@ static std::vector<std::string> graphsToCheck(const VerifyArguments &arguments) 
 }
 
 /// Checks one graph. Its name is printed where there are several.
-static bool verifyGraph(VerifyArguments arguments, const std::string &graph, bool several) {
+static bool verifyGraph(VerifyArguments arguments, const std::string &graph, bool several,
+                        std::vector<nlohmann::ordered_json> &found) {
   Compiler compiler;
   Source source = readSource(compiler, arguments.source, arguments.verify.build.sets, graph);
   std::vector<Replay> replays = replaysFor(arguments, source);
@@ -372,10 +319,10 @@ static bool verifyGraph(VerifyArguments arguments, const std::string &graph, boo
   if (!arguments.json && several)
     print(fmt::format("graph: {}\n", graph));
   if (replays.empty())
-    return verifyRuns(compiler, source, *device, arguments, nullptr);
+    return verifyRuns(compiler, source, *device, arguments, nullptr, found);
   bool passed = true;
   for (const Replay &replay : replays)
-    passed &= verifyRuns(compiler, source, *device, arguments, &replay);
+    passed &= verifyRuns(compiler, source, *device, arguments, &replay, found);
   return passed;
 }
 
@@ -407,9 +354,12 @@ static Exit verifyCommand(VerifyArguments arguments) {
   if (arguments.batches)
     return verifyBatches(arguments) ? Exit::Done : Exit::CheckFailed;
   bool passed = true;
+  std::vector<nlohmann::ordered_json> found;
   std::vector<std::string> graphs = graphsToCheck(arguments);
   for (const std::string &graph : graphs)
-    passed &= verifyGraph(arguments, graph, graphs.size() > 1);
+    passed &= verifyGraph(arguments, graph, graphs.size() > 1, found);
+  if (arguments.json)
+    print(jsonText(std::move(found), passed));
   return passed ? Exit::Done : Exit::CheckFailed;
 }
 
@@ -440,7 +390,10 @@ void cfc::addVerifyCommand(CLI::App &app, Action &action) {
                    "Check these kernels in place of those that cfc writes")
       ->option_text("FILE");
   addSeedOption(*command, arguments->verify.seed);
-  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  command->add_flag(
+      "--json", arguments->json,
+      "Print the result as one JSON object; of several graphs or captures: \"passed\" of all, and each in "
+      "\"runs\"");
   addInputOptions(*command, arguments->verify.inputs);
   addVariantOption(*command, arguments->verify.build);
   addBuildOptions(*command, arguments->verify.build);
