@@ -130,6 +130,15 @@ def Attn_GraphOp : Attn_Op<"graph", [FunctionOpInterface, IsolatedFromAbove, Sin
   let description = [{
     An argument's tensor name is its SSA name, or the argument attribute `attn.name`; it is always stored
     there. Results are named `result0`, `result1`, … or by the result attribute `attn.name`.
+    ```mlir
+    attn.graph @block(%x: tensor<1x256xf16>, %w: tensor<512x256xf16> {attn.name = "up_proj.weight"})
+        -> (tensor<1x512xf16> {attn.name = "up"}) attributes {most_requests = 8} {
+      %y = attn.linear %x, [%w]
+      attn.return %y
+    }
+    ```
+    `most_requests`, optional, is the most rows (requests, or query tokens) of any graph in which a request is to have the
+    same bits as in this one. `cfc compile --batch` sets it; who compiles graphs one by one gives it by hand.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<FunctionType>:$function_type,
     OptionalAttr<DictArrayAttr>:$arg_attrs, OptionalAttr<DictArrayAttr>:$res_attrs);
@@ -149,6 +158,16 @@ def Attn_GraphOp : Attn_Op<"graph", [FunctionOpInterface, IsolatedFromAbove, Sin
 }
 def Attn_ReturnOp : Attn_Op<"return", [Pure, Terminator, HasParent<"GraphOp">]> {
   let summary = "the graph's results";
+  let description = [{
+    The last operation of a graph. It returns computed values, each once; caches are updated in place.
+    ```mlir
+    attn.graph @sums(%x: tensor<1x256xf16>, %y: tensor<1x256xf16>) -> (tensor<1x256xf16>, tensor<1x256xf16>) {
+      %a = attn.add %x, %y
+      %b = attn.add %a, %y
+      attn.return %a, %b
+    }
+    ```
+  }];
   let arguments = (ins Variadic<AnyType>:$values);
 }
 
@@ -158,6 +177,10 @@ def Attn_RmsNormOp : Attn_ValueOp<"rms_norm", [Pure]> {
   let description = [{
     A gain of fewer elements than a row has norms each part of that many by itself, with the same gain: what QK norm
     does by head. `offset = 1.0` is Gemma's (1 + gain).
+    ```mlir
+    %n = attn.rms_norm %x, %gain {eps = 1.0e-5}
+    %g = attn.rms_norm %x, %gain {eps = 1.0e-6, offset = 1.0}
+    ```
   }];
   let arguments = (ins Attn_Activation:$x, Attn_Gain:$gain, F64Attr:$eps, OptionalAttr<F64Attr>:$offset);
   let results = (outs Attn_Activation:$result);
@@ -171,15 +194,26 @@ def Attn_RmsNormOp : Attn_ValueOp<"rms_norm", [Pure]> {
 }
 def Attn_LayerNormOp : Attn_ValueOp<"layer_norm", [Pure, AttrSizedOperandSegments]> {
   let summary = "(x - mean(x)) / sqrt(variance(x) + eps) * gain + bias, by row";
-  let description = [{ `%y = attn.layer_norm %x, %gain, %bias {eps = 1.0e-5}`; without a bias, or without both. }];
+  let description = [{
+    With a gain and a bias, with a gain, or with neither.
+    ```mlir
+    %a = attn.layer_norm %x, %gain, %bias {eps = 1.0e-5}
+    %b = attn.layer_norm %x, %gain {eps = 1.0e-5}
+    %c = attn.layer_norm %x {eps = 1.0e-5}
+    ```
+  }];
   let arguments = (ins Attn_Activation:$x, Optional<Attn_Gain>:$gain, Optional<Attn_Gain>:$bias, F64Attr:$eps);
   let results = (outs Attn_Activation:$result);
 }
 def Attn_LinearOp : Attn_ValueOp<"linear", [Pure, AttrSizedOperandSegments]> {
   let summary = "x times each weight's transpose, plus its bias: one stacked projection";
   let description = [{
-    `%q, %k, %v = attn.linear %x, [%w_q, %w_k, %w_v] bias [%b_q, %b_k, %b_v]`. Weights and biases are
-    immutable: a kernel may load them before its inputs are ready.
+    Weights and biases are immutable: a kernel may load them before its inputs are ready. Results have the type of x,
+    unless they are given another.
+    ```mlir
+    %q, %k, %v = attn.linear %x, [%w_q, %w_k, %w_v] bias [%b_q, %b_k, %b_v]
+    %y = attn.linear %x, [%w_o] : tensor<1x256xbf16>
+    ```
   }];
   let arguments = (ins Attn_Activation:$x, Variadic<Attn_Weight>:$weights, Variadic<Attn_Bias>:$biases);
   let results = (outs Variadic<Attn_Activation>:$results);
@@ -190,6 +224,10 @@ def Attn_RopeOp : Attn_ValueOp<"rope", [Pure]> {
     One or two values (q, k). A row of the table is cos (dim / 2) | sin (dim / 2). (a, b) becomes
     (a cos - b sin, b cos + a sin). Heads have `head_dim` elements, as many as the table is wide where it is left out;
     of wider heads the first are rotated, and the others stay as they are.
+    ```mlir
+    %qr, %kr = attn.rope %q, %k, %table at %pos {style = half_split}
+    %p = attn.rope %q, %table at %pos {style = interleaved, head_dim = 128}
+    ```
   }];
   let arguments = (ins Variadic<Attn_Activation>:$values, Attn_Table:$table, Attn_Positions:$pos,
     Attn_RopeStyleAttr:$style, OptionalAttr<I64Attr>:$head_dim);
@@ -204,9 +242,13 @@ def Attn_RopeOp : Attn_ValueOp<"rope", [Pure]> {
 def Attn_RopeTableOp : Attn_ValueOp<"rope_table", [Pure]> {
   let summary = "cos | sin of position * base^(-2 i / dim), by position";
   let description = [{
-    `attn.rope_table {base = 500000, dim = 128, positions = 8192, scaling = llama3, factor = 8, original_positions = 8192,
-    low_freq_factor = 1, high_freq_factor = 4}`. With a scaling the frequencies f are those of Hugging Face
-    transformers (src/transformers/modeling_rope_utils.py), in float64:
+    ```mlir
+    %plain = attn.rope_table {base = 10000, dim = 64, positions = 4096}
+    %table = attn.rope_table {base = 500000, dim = 128, positions = 8192, scaling = llama3, factor = 8,
+                              original_positions = 8192, low_freq_factor = 1, high_freq_factor = 4}
+    ```
+    With a scaling the frequencies f are those of Hugging Face transformers
+    (src/transformers/modeling_rope_utils.py), in float64:
 
     | scaling | frequency | attributes |
     |---|---|---|
@@ -227,6 +269,9 @@ def Attn_RopeTableOp : Attn_ValueOp<"rope_table", [Pure]> {
 def Attn_KvAppendOp : Attn_ValueOp<"kv_append", [AttrSizedOperandSegments, MemoryEffects<[MemWrite]>]> {
   let summary = "writes the new tokens' K and V, rounded to the cache's type, at their slots";
   let description = [{
+    ```mlir
+    %c = attn.kv_append %cache, %k, %v at %slot
+    ```
     The result is the cache with the new tokens. A slot is a token's index within its request's rows (row t of K and V
     is request t's) or, where the cache has pages, page * page size + offset in the pool. Slot -1: the request is idle.
 
@@ -235,6 +280,9 @@ def Attn_KvAppendOp : Attn_ValueOp<"kv_append", [AttrSizedOperandSegments, Memor
 
     `scales %k_scale, %v_scale`, of each KV head or one for all: the cache holds k / k_scale and v / v_scale. An f8E4M3FN
     cache saturates at 448.
+    ```mlir
+    %c = attn.kv_append %cache, %k, %v at %slot queries %starts scales %k_scale, %v_scale
+    ```
   }];
   let arguments = (ins Attn_KvCache:$cache, Attn_Activation:$k, Attn_Activation:$v, Attn_Slots:$slot,
     Optional<Attn_Starts>:$queries, Optional<Attn_Scale>:$k_scale, Optional<Attn_Scale>:$v_scale);
@@ -244,12 +292,17 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments
                                     ["getAsmResultNames", "getAsmBlockArgumentNames"]> {
   let summary = "softmax(scale q K^T) V by head over the cache";
   let description = [{
-    `%o, %lse = attn.attention %q, %cache, %len pages %block_table {scale = 0.125}`. Row r of q is request r's. Over
-    its first `len` tokens and, where the cache comes from `kv_append`, the new one. Query head h reads
-    KV head h / (query heads / KV heads). A second result is ln(sum(exp(scale q k))) by query head.
+    ```mlir
+    %o = attn.attention %q, %cache, %len {scale = 0.125}
+    %p, %lse = attn.attention %q, %pool, %len pages %block_table {scale = 0.125, window = 4096, softcap = 50.0}
+    ```
+    Row r of q is request r's. Over its first `len` tokens and, where the cache comes from `kv_append`, the new one.
+    Query head h reads KV head h / (query heads / KV heads). A second result is ln(sum(exp(scale q k))) by query head.
 
     `pages`, where the cache has pages: token t of request r lies in page `block_table[r, t / page]` of the pool. Entries
-    of pages behind the length are not read; an entry outside of the pool counts as the nearest in it.
+    of pages behind the length are not read; an entry outside of the pool counts as the nearest in it. A table whose
+    rows hold fewer tokens than the lengths' capacity bounds them instead: a longer length counts as that many tokens and
+    sets the status, as one above the capacity does. `cfc` warns of such a table.
 
     `queries %starts` (i32, one more than requests): rows [starts[r], starts[r + 1]) are the new tokens of request r, none
     where it is idle. Row i of n has position base + i; base is the length where the tokens are appended, and the length
@@ -257,6 +310,10 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments
     result is 0. `mask %bits` (i64, one a row): row i attends what lies before base, and the request's new token j where
     bit j is set, so branches of a tree do not see each other. A token with slot -1 is idle: its row is 0, and nobody
     attends it. `window` and bias count positions, whatever the mask.
+    ```mlir
+    %o = attn.attention %q, %cache, %len queries %starts mask %bits sinks %sinks scales %k_scale, %v_scale
+         {scale = 0.125}
+    ```
 
     A score is s = scale q k. `softcap = c` makes it c tanh(s / c). Then the bias is added, and then only the last
     `window = W` tokens are attended, the newest among them. The position of the query is that of the newest token.
@@ -297,17 +354,40 @@ def Attn_AttentionOp : Attn_ValueOp<"attention", [Pure, AttrSizedOperandSegments
 }
 def Attn_AtOp : Attn_Op<"at", [Pure, HasParent<"AttentionOp">]> {
   let summary = "an element of a graph's argument, in the bias of an attention";
-  let description = [{ `%slope = attn.at %slopes[%head]`. The index must lie in the tensor: a constant's, and that of the query's head, is checked. }];
+  let description = [{
+    The index must lie in the tensor: a constant's, and that of the query's head, is checked.
+    ```mlir
+    %o = attn.attention %q, %cache, %len {scale = 0.125} bias(%head, %query, %key) {
+      %slope = attn.at %slopes[%head]
+      attn.yield %slope
+    }
+    ```
+  }];
   let arguments = (ins Attn_Gain:$tensor, Index:$index);
   let results = (outs AnyFloat:$result);
 }
 def Attn_YieldOp : Attn_Op<"yield", [Pure, Terminator, HasParent<"AttentionOp">]> {
   let summary = "what the bias of an attention adds to a score";
+  let description = [{
+    The last operation of a bias; the value is an f32.
+    ```mlir
+    %o = attn.attention %q, %cache, %len {scale = 0.125} bias(%head, %query, %key) {
+      %b = arith.constant -0.5 : f32
+      attn.yield %b
+    }
+    ```
+  }];
   let arguments = (ins F32:$value);
 }
 def Attn_AddOp : Attn_ValueOp<"add", [Pure]> {
   let summary = "element-wise sum: x + scale y";
-  let description = [{ `%sum = attn.add %x, %y {scale = 0.22}`; without a scale x + y. }];
+  let description = [{
+    Without a scale x + y.
+    ```mlir
+    %sum = attn.add %x, %y
+    %scaled = attn.add %x, %y {scale = 0.22}
+    ```
+  }];
   let arguments = (ins Attn_Activation:$lhs, Attn_Activation:$rhs, OptionalAttr<F64Attr>:$scale);
   let results = (outs Attn_Activation:$result);
   let extraClassDeclaration = [{
