@@ -167,6 +167,22 @@ std::vector<std::string> cfc::graphNames(const std::string &path) {
   return names;
 }
 
+/// A block table that holds less than the lengths allow bounds them at run time, which may be meant.
+static void warnOfTables(attn::GraphOp graph) {
+  for (auto attention : graph.getBody().getOps<attn::AttentionOp>()) {
+    if (!attention.getPages())
+      continue;
+    int64_t columns = attention.getPages().getType().getDimSize(1);
+    int64_t page = attention.getCache().getType().getPage();
+    int64_t capacity = attention.getLen().getType().getCapacity();
+    if (columns * page < capacity)
+      attention.emitWarning("%") << attn::getValueName(attention.getPages()) << " has " << columns
+                                 << " pages of " << page << " tokens for a request, and %"
+                                 << attn::getValueName(attention.getLen()) << " goes up to " << capacity
+                                 << ": longer lengths count as " << columns * page;
+  }
+}
+
 Source cfc::readSource(Compiler &compiler, const std::string &path, const std::vector<std::string> &settings,
                        const std::string &graphName) {
   Source source;
@@ -194,13 +210,15 @@ Source cfc::readSource(Compiler &compiler, const std::string &path, const std::v
     source.text = text;
   }
   source.module = compiler.parse(source.text, path);
-  if (settings.empty())
-    return source;
   attn::GraphOp graph = source.graph();
-  if (!graph)
-    badInput(path, "holds kernels, whose sizes are fixed: --set is for graphs");
-  applySettings(graph, settings);
-  source.text = moduleText(*source.module);
+  if (!settings.empty()) {
+    if (!graph)
+      badInput(path, "holds kernels, whose sizes are fixed: --set is for graphs");
+    applySettings(graph, settings);
+    source.text = moduleText(*source.module);
+  }
+  if (graph)
+    warnOfTables(graph);
   return source;
 }
 
