@@ -39,6 +39,9 @@ Compiler::Compiler() {
   handler = std::make_unique<SourceMgrDiagnosticHandler>(sources, mlirContext.get(), llvm::errs());
   counter = std::make_unique<ScopedDiagnosticHandler>(mlirContext.get(), [this](Diagnostic &diagnostic) {
     errors += diagnostic.getSeverity() == DiagnosticSeverity::Error;
+    // A graph is checked where it is read, compiled, and made for each batch.
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Warning && !warnings.insert(diagnostic.str()).second)
+      return success();
     if (!isa<UnknownLoc>(diagnostic.getLocation()))
       return failure(); // the other handler shows the line
     std::string text = diagnostic.str();

@@ -9,6 +9,7 @@
 #include "llvm/Support/SourceMgr.h"
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace cfc {
@@ -38,6 +39,7 @@ private:
   std::unique_ptr<mlir::SourceMgrDiagnosticHandler> handler;
   std::unique_ptr<mlir::ScopedDiagnosticHandler> counter;
   unsigned errors = 0;
+  std::set<std::string> warnings; ///< that were printed, each once
 };
 
 /// A file that has been read: a graph (attn dialect), kernels (kernel dialect) or a bundle with its graph.
