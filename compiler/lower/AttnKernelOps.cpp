@@ -156,7 +156,8 @@ Value KernelWriter::project(attn::LinearOp op, ValueRange weights, Type element,
     states.push_back(byRows ? split[0] : state(kPart, StateKind::Sum));
   }
   auto streamType = StreamType::get(context, {total, widthOf(op.getX())}, elementOf(weights[0]), split);
-  Value stream = LoadOp::create(body, op.getLoc(), streamType, memories, rows, /*columns=*/false, item);
+  Value stream = LoadOp::create(body, op.getLoc(), streamType, memories, rows, /*columns=*/false,
+                                /*panels=*/false, item);
   SmallVector<int64_t, 2> dims = {total};
   Value x = get(op.getX(), {Full, true, {}, spreadOf(op)});
   if (shape.isOfTokens()) {
@@ -248,7 +249,7 @@ void KernelWriter::writeFinishing(attn::LinearOp op) {
     StateAttr split = state(kPart, StateKind::Split);
     auto streamType = StreamType::get(context, {rows, slice(widthOf(op.getX()))}, elementOf(weight), {split});
     Value stream = LoadOp::create(body, op.getLoc(), streamType, memory(weight), ArrayRef<int64_t>(rows),
-                                  /*columns=*/true, item);
+                                  /*columns=*/true, /*panels=*/false, item);
     TileType summand = tile({rows}, f32, {split, state(axis, StateKind::Sum)});
     Value product = MatmulOp::create(body, op.getLoc(), summand, stream, x, 1);
     MemoryMap::Finish place = map.finishOf(result);

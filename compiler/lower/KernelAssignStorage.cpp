@@ -271,11 +271,14 @@ static Place placeOf(BlockArgument arg) {
 static SmallVector<Writer> writersOf(ModuleOp module) {
   SmallVector<Writer> writers;
   module.walk([&](Operation *op) {
-    Value memory = isa<WriteOp>(op)    ? cast<WriteOp>(op).getMemory()
-                   : isa<AppendOp>(op) ? cast<AppendOp>(op).getCache()
-                                       : Value();
-    if (auto arg = dyn_cast_or_null<BlockArgument>(memory))
-      writers.push_back({op, placeOf(arg)});
+    SmallVector<Value> written;
+    if (auto write = dyn_cast<WriteOp>(op))
+      written = write.getMemories(); // any of them
+    else if (auto append = dyn_cast<AppendOp>(op))
+      written = {append.getCache()};
+    for (Value memory : written)
+      if (auto arg = dyn_cast<BlockArgument>(memory))
+        writers.push_back({op, placeOf(arg)});
     if (auto finish = dyn_cast<FinishOp>(op); finish && !finish.clearsPartials()) {
       int64_t at = finish.getPartials();
       writers.push_back({op, {true, at, at + finish.partialBytes()}});

@@ -336,7 +336,7 @@ void KernelLayout::placeTiles(FuncOp func) {
 /// Whether the last items of stacked weights lack rows.
 static bool overhangs(LoadOp load) {
   auto loop = load->getParentOfType<ForItemsOp>();
-  if (load.getWeights().size() == 1 || load.getColumns() || !loop)
+  if (load.getWeights().size() == 1 || load.getColumns() || load.getPanels() || !loop)
     return false;
   int64_t items = load.getItem() ? load->getParentOfType<FuncOp>().axis(loop.getAxis()).getSize() : 1;
   return llvm::any_of(llvm::zip(load.getWeights(), load.getRows()), [&](auto pair) {

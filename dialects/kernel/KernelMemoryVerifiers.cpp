@@ -37,9 +37,61 @@ static LogicalResult checkTokens(Operation *op, MemRefType memory, TileType tile
   return success();
 }
 
+/// Several memories or weights, of which an item has `n` elements, columns or rows of one: alike but for how
+/// many of these they have, along dimension `dim`.
+static LogicalResult checkPanels(Operation *op, ValueRange memories, Value item, int64_t n, int64_t dim,
+                                 StringRef what) {
+  auto first = cast<MemRefType>(memories.front().getType());
+  int64_t all = 0;
+  for (Value memory : memories) {
+    auto type = cast<MemRefType>(memory.getType());
+    SmallVector<int64_t> shape(type.getShape());
+    shape[dim] = first.getDimSize(dim);
+    if (first.getShape() != ArrayRef(shape) || type.getElementType() != first.getElementType())
+      return op->emitOpError("takes ") << what << " of one of several memories: " << first << " and " << type
+                                       << " differ in more than their number of " << what;
+    if (n < 1 || type.getDimSize(dim) % n)
+      return op->emitOpError("takes ") << n << " " << what << " of one of several memories: " << type
+                                       << " has " << type.getDimSize(dim) << ", no multiple of that";
+    all += std::min(type.getDimSize(dim), kMaxIndexed);
+  }
+  if (!item)
+    return op->emitOpError("takes ")
+           << what << " of one of several memories, which one an item says: give `at %item`";
+  if (itemsOf(item) > all / n)
+    return op->emitOpError("takes ") << n << " " << what << " for each of " << itemsOf(item)
+                                     << " items; its memories have " << all;
+  if (all > kMaxIndexed)
+    return op->emitOpError("takes ") << what << " of memories that have more than " << kMaxIndexed
+                                     << " together";
+  return success();
+}
+
+/// The memories of a kernel.read or kernel.write: one, or several of which an item has a part of one.
+static LogicalResult checkMemories(Operation *op, ValueRange memories, TileType tile, Value item, bool rows,
+                                   bool columns, StringRef what) {
+  if (memories.empty())
+    return op->emitOpError("needs memory");
+  for (Value memory : memories)
+    if (failed(checkFloatMemory(op, memory, what)))
+      return failure();
+  if (memories.size() == 1)
+    return success();
+  int64_t rank = columns ? 2 : 1;
+  if (rows)
+    return op->emitOpError("takes rows of one memory, not of ") << memories.size();
+  for (Value memory : memories)
+    if (auto type = cast<MemRefType>(memory.getType()); type.getRank() != rank)
+      return op->emitOpError("takes ") << (columns ? "columns" : "elements")
+                                       << " of one of several memories of rank " << rank << ", not " << type;
+  return columns ? checkPanels(op, memories, item, tile.getShape()[0], 1, "columns")
+                 : checkPanels(op, memories, item, tile.getNumElements(), 0, "elements");
+}
+
 LogicalResult ReadOp::verify() {
   TileType tile = getResult().getType();
-  if (failed(checkFloatMemory(*this, getMemory(), "reads")) || failed(checkTile(*this, tile)))
+  if (failed(checkTile(*this, tile)) ||
+      failed(checkMemories(*this, getMemories(), tile, getItem(), getRows(), getColumns(), "reads")))
     return failure();
   bool ofTokens = getRows() || getColumns();
   if (ofTokens && failed(checkTokens(*this, cast<MemRefType>(getMemory().getType()), tile, getRows(),
@@ -77,11 +129,15 @@ static LogicalResult checkWhole(Operation *op, Value item) {
 
 LogicalResult WriteOp::verify() {
   TileType tile = getTile().getType();
-  if (failed(checkFloatMemory(*this, getMemory(), "writes")) || failed(checkTile(*this, tile)))
+  if (failed(checkTile(*this, tile)) ||
+      failed(checkMemories(*this, getMemories(), tile, getItem(), getRows(), getColumns(), "writes")))
     return failure();
   for (StateAttr s : tile.getStates())
     if (s.isPartial())
       return needsReplicated(*this, s, "the tile");
+  for (auto [i, memory] : llvm::enumerate(getMemories()))
+    if (llvm::is_contained(getMemories().drop_front(i + 1), memory))
+      return emitOpError("would write several items to the same elements: its memories are the same");
   auto items = (*this)->getParentOfType<ForItemsOp>();
   bool finishes = (*this)->getParentOfType<FinishOp>() != nullptr;
   if (failed(checkWhole(*this, getItem())))
@@ -111,8 +167,19 @@ static LogicalResult checkColumns(LoadOp op) {
   return success();
 }
 
+/// Panels of the stacked rows of several weights.
+static LogicalResult checkPanels(LoadOp op) {
+  if (op.getColumns())
+    return op.emitOpError("takes columns or panels, not both");
+  if (op.getWeights().size() < 2)
+    return op.emitOpError("takes panels of several weights");
+  return checkPanels(op, op.getWeights(), op.getItem(), op.getRows()[0], 0, "rows");
+}
+
 LogicalResult LoadOp::verify() {
-  if (getRows().size() != getWeights().size())
+  if (getPanels() && getRows().size() != 1)
+    return emitOpError("has ") << getRows().size() << " row counts; panels have one";
+  if (!getPanels() && getRows().size() != getWeights().size())
     return emitOpError("has ") << getWeights().size() << " weights and " << getRows().size() << " row counts";
   StreamType stream = getResult().getType();
   if (stream.getShape().size() != 2)
@@ -122,8 +189,9 @@ LogicalResult LoadOp::verify() {
   if (!stream.getElementType().isF16() && !stream.getElementType().isBF16())
     return emitOpError("streams f16 or bf16, not ") << stream.getElementType();
   int64_t rows = 0;
-  for (auto [weight, n] : llvm::zip(getWeights(), getRows())) {
+  for (auto [i, weight] : llvm::enumerate(getWeights())) {
     auto memory = cast<MemRefType>(weight.getType());
+    int64_t n = getRows()[getPanels() ? 0 : i];
     if (memory.getRank() != 2 || memory.getElementType() != stream.getElementType())
       return emitOpError("streams matrices of ") << stream.getElementType() << ", not " << memory;
     if (memory.getDimSize(1) % 8)
@@ -133,7 +201,8 @@ LogicalResult LoadOp::verify() {
       return emitOpError("streams rows of ") << stream.getShape()[1] << " columns of " << memory;
     if (n < 1)
       return emitOpError("takes ") << n << " rows of " << memory << "; at least 1 is needed";
-    rows = n > kMaxIndexed ? kMaxIndexed : std::min(rows + n, kMaxIndexed);
+    if (!getPanels() || i == 0)
+      rows = n > kMaxIndexed ? kMaxIndexed : std::min(rows + n, kMaxIndexed);
     if (failed(checkReach(*this, getItem(), n)))
       return failure();
   }
@@ -145,6 +214,8 @@ LogicalResult LoadOp::verify() {
   if (rows != stream.getShape()[0])
     return emitOpError("stacks ") << rows << " rows into a stream of " << stream.getShape()[0];
   if (getColumns() && failed(checkColumns(*this)))
+    return failure();
+  if (getPanels() && failed(checkPanels(*this)))
     return failure();
   if (!getResult().hasOneUse())
     return emitOpError("gives a stream that must be used exactly once");

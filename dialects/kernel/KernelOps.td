@@ -247,34 +247,56 @@ def Kernel_FeedOp : Kernel_Op<"feed", []> {
 }
 
 //===-- Global memory ---------------------------------------------------------===//
-def Kernel_ReadOp : Kernel_Op<"read", [MemoryEffects<[MemRead]>]> {
+def Kernel_ReadOp : Kernel_Op<"read", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "copies a tile from memory; `at %item`: elements [item * n, item * n + n) of the memory, n the tile's size";
   let description = [{
     Of several tokens, memory [tokens, width]: `rows` gives a tile [tokens, n], with zeros where it has more rows, and `columns` a
     tile [n, tokens]; n of the width's columns, from item * n on with `at %item`, zeros past the width. The tile's first token is the memory's `from`.
+
+    Of several memories, one behind the other, item i has elements, or columns, [i * n, i * n + n) of all: each memory has a
+    multiple of n, so they are those of one. Beside the kernel.load of the same panels these are biases:
+    `kernel.read %b_q, %b_k at %i : memref<192xf16>, memref<64xf16> -> <64xf16>`.
   }];
-  let arguments = (ins Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns,
+  let arguments = (ins Variadic<Kernel_Mem>:$memories, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns,
                        DefaultValuedAttr<I64Attr, "0">:$from);
   let results = (outs Kernel_Tile:$result);
-  let assemblyFormat = "$memory (`rows` $rows^)? (`columns` $columns^)? (`from` $from^)? (`at` $item^)? attr-dict `:` type($memory) `->` type($result)";
+  let assemblyFormat = "$memories (`rows` $rows^)? (`columns` $columns^)? (`from` $from^)? (`at` $item^)? attr-dict `:` type($memories) `->` type($result)";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The memory, or the first of several.
+    ::mlir::TypedValue<::mlir::MemRefType> getMemory() {
+      return ::llvm::cast<::mlir::TypedValue<::mlir::MemRefType>>(getMemories().front());
+    }
+  }];
 }
-def Kernel_WriteOp : Kernel_Op<"write", [MemoryEffects<[MemWrite]>]> {
-  let summary = "copies a tile to memory, converting; elements past the memory's end are dropped; replicated: one worker writes; `rows`, `columns` and `from` as in kernel.read";
-  let arguments = (ins Kernel_Tile:$tile, Kernel_Mem:$memory, Optional<Kernel_Item>:$item, UnitAttr:$rows, UnitAttr:$columns,
-                       DefaultValuedAttr<I64Attr, "0">:$from);
-  let assemblyFormat = "$tile `,` $memory (`rows` $rows^)? (`columns` $columns^)? (`from` $from^)? (`at` $item^)? attr-dict `:` type($tile) `,` type($memory)";
+def Kernel_WriteOp : Kernel_Op<"write", [MemoryEffects<[MemWrite]>, AttrSizedOperandSegments]> {
+  let summary = "copies a tile to memory, converting; elements past the memory's end are dropped; replicated: one worker writes; `rows`, `columns`, `from` and several memories as in kernel.read";
+  let arguments = (ins Kernel_Tile:$tile, Variadic<Kernel_Mem>:$memories, Optional<Kernel_Item>:$item, UnitAttr:$rows,
+                       UnitAttr:$columns, DefaultValuedAttr<I64Attr, "0">:$from);
+  let assemblyFormat = "$tile `,` $memories (`rows` $rows^)? (`columns` $columns^)? (`from` $from^)? (`at` $item^)? attr-dict `:` type($tile) `,` type($memories)";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The memory, or the first of several.
+    ::mlir::TypedValue<::mlir::MemRefType> getMemory() {
+      return ::llvm::cast<::mlir::TypedValue<::mlir::MemRefType>>(getMemories().front());
+    }
+  }];
 }
 def Kernel_LoadOp : Kernel_Op<"load", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
   let summary = "streams rows of one or several weights [out, in]";
   let description = [{
     Stacks `rows[i]` rows of weight i. `at %item`: rows [item * rows[i], …) of each; `columns at %item`: all rows, columns
     [item * c, item * c + c) with c the stream's columns. Rows past a weight's end are not read and their results are undefined.
+
+    With `panels` the rows of all weights, one weight behind the other, are cut into panels of R, the one number of `rows`:
+    item i has rows [i * R, i * R + R) of all. Each weight has a multiple of R rows, so they are those of one. Of the four items of
+    `kernel.load %w_q, %w_k rows [64] panels at %i : memref<192x128xf16>, memref<64x128xf16> -> <64x128xf16>`
+    the last one has all of %w_k.
   }];
-  let arguments = (ins Variadic<Kernel_Mem>:$weights, DenseI64ArrayAttr:$rows, UnitAttr:$columns, Optional<Kernel_Item>:$item);
+  let arguments = (ins Variadic<Kernel_Mem>:$weights, DenseI64ArrayAttr:$rows, UnitAttr:$columns, UnitAttr:$panels,
+                       Optional<Kernel_Item>:$item);
   let results = (outs Kernel_Stream:$result);
-  let assemblyFormat = "$weights `rows` $rows (`columns` $columns^)? (`at` $item^)? attr-dict `:` type($weights) `->` type($result)";
+  let assemblyFormat = "$weights `rows` $rows (`columns` $columns^)? (`panels` $panels^)? (`at` $item^)? attr-dict `:` type($weights) `->` type($result)";
   let hasVerifier = 1;
 }
 def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {

@@ -274,3 +274,40 @@ module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 16 :
     kernel.return
   }
 }
+
+// -----
+
+// What a kernel may write is any of the memories that it names.
+kernel.func @makes_panels(%x: memref<64xf16>, %y: memref<32xf16>, %w: memref<32xf16>) axes(panel = 4 @grid) plan(pdl = 1, lets_next = 2) {
+  kernel.for_items %i over panel {
+    %t = kernel.read %x at %i : memref<64xf16> -> !kernel.tile<16xf16>
+    kernel.write %t, %y, %w at %i : !kernel.tile<16xf16>, memref<32xf16>, memref<32xf16>
+  }
+  kernel.return
+}
+kernel.func @norms(%z: memref<32xf16>, %w: memref<32xf16>, %u: memref<32xf16>) axes() plan(pdl = 1) {
+  %t = kernel.read %z : memref<32xf16> -> !kernel.tile<32xf16>
+  // expected-error@+1 {{has a gain that a kernel of this file writes, which with pdl = 1 may not be there yet}}
+  %n = kernel.rms_norm %t, %w eps 1.0e-05 : !kernel.tile<32xf16>, memref<32xf16> -> !kernel.tile<32xf16>
+  kernel.write %n, %u : !kernel.tile<32xf16>, memref<32xf16>
+  kernel.return
+}
+
+// -----
+
+// Nor may a kernel write any of the weights of which another streams panels.
+kernel.func @makes_weight(%x: memref<4x8xf16>, %b: memref<4x8xf16>) axes() plan(pdl = 1) {
+  %t = kernel.read %x rows : memref<4x8xf16> -> !kernel.tile<4x8xf16>
+  kernel.write %t, %b rows : !kernel.tile<4x8xf16>, memref<4x8xf16>
+  kernel.return
+}
+kernel.func @streams_panels(%z: memref<8xf16>, %a: memref<8x8xf16>, %b: memref<4x8xf16>, %u: memref<12xf32>) axes(panel = 3 @grid) plan(pdl = 1) {
+  %t = kernel.read %z : memref<8xf16> -> !kernel.tile<8xf16>
+  kernel.for_items %i over panel {
+    // expected-error@+1 {{streams what a kernel of this file writes, which with pdl = 1 may not be there yet}}
+    %s = kernel.load %a, %b rows [4] panels at %i : memref<8x8xf16>, memref<4x8xf16> -> !kernel.stream<4x8xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<4x8xf16>, !kernel.tile<8xf16> -> !kernel.tile<4xf32>
+    kernel.write %m, %u at %i : !kernel.tile<4xf32>, memref<12xf32>
+  }
+  kernel.return
+}

@@ -254,6 +254,18 @@ private:
   Value groupsWithTokens(AttendOp op);
 
   //===-- LowerMemory.cpp ----------------------------------------------------------===//
+  /// Of memories one behind the other that one in which an item's `n` elements lie, or rows or columns.
+  struct Panel {
+    Value base;  ///< of the memory, as `place` gives it
+    Value first; ///< the item's first element in it
+    Value size;  ///< its elements
+  };
+  /// Elements are counted along dimension `dim`, or with -1 all.
+  Panel panelOf(mlir::ValueRange memories, Value kernelItem, int64_t n, int64_t dim,
+                llvm::function_ref<Value(Value)> place);
+  Panel panelOf(mlir::ValueRange memories, Value kernelItem, int64_t n, int64_t dim = -1) {
+    return panelOf(memories, kernelItem, n, dim, [&](Value argument) { return memory.lookup(argument); });
+  }
   llvm::LogicalResult lowerRead(ReadOp op);
   llvm::LogicalResult lowerReads(llvm::ArrayRef<ReadOp> ops);
   /// Loads what depends on an item's number alone, while its first tiles are read: slots, lengths and
@@ -301,9 +313,9 @@ private:
   llvm::LogicalResult lowerReadColumns(ReadOp op);
   llvm::LogicalResult lowerWriteRows(WriteOp op);
   llvm::LogicalResult lowerWriteColumns(WriteOp op);
-  /// Calls body(feature, token, column, exists, width) for runs of `width` features, 8 or 1, of a tile [n,
-  /// tokens] of this CTA and memory [tokens, width]; `column` is the memory's, `exists` null where all do.
-  void forFeatures(TileType type, mlir::MemRefType memory, Value item,
+  /// Calls body(feature, token, address, exists, width) for runs of `width` features, 8 or 1, of a tile [n,
+  /// tokens] of this CTA and memory [tokens, width], from token `from` on; `exists` is null where all do.
+  void forFeatures(TileType type, mlir::ValueRange memories, Value item, int64_t from,
                    llvm::function_ref<void(Value, Value, Value, Value, int64_t)> body);
   llvm::LogicalResult lowerTokenRope(RopeOp op);
   Value writerActs(TileType type);

@@ -182,6 +182,8 @@ void KernelLowering::acquireSlot(Ring r, Value bytes) {
 
 /// Of stacked rows [from, from + count): how many exist, where items overhang the weights.
 Value KernelLowering::validRows(LoadOp load, Value from, Value count) {
+  if (load.getPanels()) // all of them
+    return b.max(b.i32(0), b.min(count, b.sub(b.i32(load.getRows()[0]), from)));
   int64_t items = 1;
   if (auto loop = load->getParentOfType<ForItemsOp>())
     items = func.axis(loop.getAxis()).getSize();
@@ -212,6 +214,13 @@ Value KernelLowering::existingBoxes(LoadOp load, int64_t boxRows, Value row, Val
 void KernelLowering::copyRow(LoadOp load, Value stackedRow, Value columnBytes, Value bytes, Value dst,
                              Value barrier) {
   int64_t start = 0;
+  if (load.getPanels()) {
+    auto [from, row] = atStackedRow(load, stackedRow, [&](Value weight) { return memory.lookup(weight); });
+    int64_t columns = cast<MemRefType>(load.getWeights()[0].getType()).getDimSize(1);
+    Value at = b.add(b.mul(b.wide(row), columns * 2), b.wide(columnBytes));
+    b.create<simt::BulkLoadOp>(dst, b.offset(from, at), bytes, barrier, /*once=*/true);
+    return;
+  }
   for (auto [weight, rows] : llvm::zip(load.getWeights(), load.getRows())) {
     auto type = cast<MemRefType>(weight.getType());
     Value local = b.add(stackedRow, -start);
@@ -267,6 +276,10 @@ Value KernelLowering::boxOffset(const MatmulTiling &t, Value firstRow, Value x) 
 /// Boxes do not straddle weights, so one choice holds for a box.
 std::pair<Value, Value> KernelLowering::atStackedRow(LoadOp load, Value row,
                                                      function_ref<Value(Value)> place) {
+  if (load.getPanels()) {
+    Panel panel = panelOf(load.getWeights(), load.getItem(), load.getRows()[0], 0, place);
+    return {panel.base, b.add(panel.first, row)};
+  }
   int64_t start = 0;
   Value where, y;
   for (auto [weight, rows] : llvm::zip(load.getWeights(), load.getRows())) {

@@ -13,6 +13,12 @@ Type cfc::kernel::wordType(OpBuilder &b, int64_t bytes) {
   return b.getIntegerType(bytes * 8);
 }
 
+/// Whether some items of a read have elements past the memory's end; of several memories none has.
+static bool readsPast(ReadOp op) {
+  int64_t elements = itemsOf(op.getItem()) * op.getResult().getType().getNumElements();
+  return op.getMemories().size() == 1 && elements > op.getMemory().getType().getNumElements();
+}
+
 /// Whether what a CTA holds of a value is one run of its elements.
 static bool isRun(TileType type) {
   return llvm::all_of(type.getStates(), [](StateAttr s) { return s.isPartial() || s.getDim() == 0; });
@@ -42,6 +48,26 @@ Value KernelLowering::wholeIndex(TileType type, Value local) {
   return index;
 }
 
+KernelLowering::Panel KernelLowering::panelOf(ValueRange memories, Value kernelItem, int64_t n, int64_t dim,
+                                              function_ref<Value(Value)> place) {
+  Value i = item(kernelItem);
+  Panel panel;
+  int64_t start = 0; // of a memory, in items
+  for (Value argument : memories) {
+    auto type = cast<MemRefType>(argument.getType());
+    int64_t size = dim < 0 ? type.getNumElements() : type.getDimSize(dim);
+    Panel here{place(argument), b.mul(b.add(i, -start), n), b.i32(size)};
+    if (start) { // asks for the item alone, so that loops within it need not
+      Value behind = b.ge(i, start);
+      here = {b.select(behind, here.base, panel.base), b.select(behind, here.first, panel.first),
+              b.select(behind, here.size, panel.size)};
+    }
+    panel = here;
+    start += size / n;
+  }
+  return panel;
+}
+
 /// Where a tile lies in memory that is read word by word, a word a thread at most; null where it is not.
 KernelLowering::ReadWords KernelLowering::wordsOfRead(ReadOp op) {
   TileType type = op.getResult().getType();
@@ -50,12 +76,12 @@ KernelLowering::ReadWords KernelLowering::wordsOfRead(ReadOp op) {
     return {};
   int64_t whole = type.getNumElements(), bytes = localElements(func, type) * type.getElementBytes();
   int64_t word = wordFor(bytes); // whole is a multiple of what a CTA has
-  bool inside = itemsOf(op.getItem()) * whole <= source.getNumElements();
-  if (!inside || !isRun(type) || source.getElementType() != type.getElementType() || bytes / word > threads)
+  if (readsPast(op) || !isRun(type) || source.getElementType() != type.getElementType() ||
+      bytes / word > threads)
     return {};
-  Value first = b.add(b.mul(item(op.getItem()), whole), partOffset(type));
-  return {b.offset(memory.lookup(op.getMemory()), b.mul(b.wide(first), type.getElementBytes())), bytes / word,
-          word};
+  Panel panel = panelOf(op.getMemories(), op.getItem(), whole);
+  Value first = b.add(panel.first, partOffset(type));
+  return {b.offset(panel.base, b.mul(b.wide(first), type.getElementBytes())), bytes / word, word};
 }
 
 /// Items of `loop` for each of `item`, which is `loop` itself or some of these in a row; 0: it is neither.
@@ -177,12 +203,11 @@ LogicalResult KernelLowering::lowerRead(ReadOp op) {
   TileType type = op.getResult().getType();
   auto source = cast<MemRefType>(op.getMemory().getType());
   int64_t n = localElements(func, type), whole = type.getNumElements(), bytes = type.getElementBytes();
-  Value begin = b.mul(item(op.getItem()), whole), first = b.add(begin, partOffset(type));
-  Value from = memory.lookup(op.getMemory());
-  bool inside = itemsOf(op.getItem()) * whole <= source.getNumElements();
-  if (inside && isRun(type) && source.getElementType() == type.getElementType()) {
+  Panel from = panelOf(op.getMemories(), op.getItem(), whole);
+  if (!readsPast(op) && isRun(type) && source.getElementType() == type.getElementType()) {
     int64_t word = wordFor(n * bytes); // whole is a multiple of n
-    Value base = b.offset(from, b.mul(b.wide(first), bytes)), to = bufferOf(op.getResult());
+    Value first = b.add(from.first, partOffset(type)), to = bufferOf(op.getResult());
+    Value base = b.offset(from.base, b.mul(b.wide(first), bytes));
     forEachBatched(
         n * bytes / word, 8,
         [&](Value i) { return b.load(wordType(b, word), b.offset(base, b.mul(i, word))); },
@@ -190,14 +215,14 @@ LogicalResult KernelLowering::lowerRead(ReadOp op) {
   } else {
     int64_t sourceBytes = source.getElementTypeBitWidth() / 8;
     forEach(n, [&](Value i) {
-      Value index = b.add(begin, wholeIndex(type, i));
+      Value index = b.add(from.first, wholeIndex(type, i));
       auto value = [&]() -> Values {
-        Value at = b.offset(from, b.mul(b.wide(index), sourceBytes));
+        Value at = b.offset(from.base, b.mul(b.wide(index), sourceBytes));
         return {b.toF32(b.load(source.getElementType(), at))};
       };
       // Past the memory's end a tile is 0.
-      Value x = b.ifElse(b.getF32Type(), b.lt(index, source.getNumElements()), value,
-                         [&]() -> Values { return {b.f32(0)}; })[0];
+      Value x =
+          b.ifElse(b.getF32Type(), b.lt(index, from.size), value, [&]() -> Values { return {b.f32(0)}; })[0];
       storeElement(op.getResult(), i, x);
     });
   }
@@ -221,18 +246,18 @@ LogicalResult KernelLowering::lowerWrite(WriteOp op) {
   TileType type = op.getTile().getType();
   auto target = cast<MemRefType>(op.getMemory().getType());
   int64_t n = localElements(func, type), whole = type.getNumElements();
-  Value begin = b.mul(item(op.getItem()), whole);
-  Value to = memory.lookup(op.getMemory());
+  Panel to = panelOf(op.getMemories(), op.getItem(), whole);
+  bool mayBePast = op.getMemories().size() == 1 && (op.getItem() || whole > target.getNumElements());
   int64_t targetBytes = target.getElementTypeBitWidth() / 8;
   b.ifThen(writerActs(type), [&] {
     forEach(n, [&](Value i) {
-      Value index = b.add(begin, wholeIndex(type, i));
+      Value index = b.add(to.first, wholeIndex(type, i));
       auto put = [&] {
         Value x = b.fromF32(loadElement(op.getTile(), i), target.getElementType());
-        b.store(x, b.offset(to, b.mul(b.wide(index), targetBytes)));
+        b.store(x, b.offset(to.base, b.mul(b.wide(index), targetBytes)));
       };
-      if (op.getItem() || whole > target.getNumElements())
-        b.ifThen(b.lt(index, target.getNumElements()), put);
+      if (mayBePast)
+        b.ifThen(b.lt(index, to.size), put);
       else
         put();
     });

@@ -321,43 +321,47 @@ LogicalResult KernelLowering::lowerWriteRows(WriteOp op) {
 
 //===-- Columns ---------------------------------------------------------------===//
 
-void KernelLowering::forFeatures(TileType type, MemRefType memoryType, Value ofItem,
+void KernelLowering::forFeatures(TileType type, ValueRange memories, Value ofItem, int64_t from,
                                  function_ref<void(Value, Value, Value, Value, int64_t)> body) {
   auto [first, features] =
       partOf(b, func, type, 0, [&](StringRef axis) -> Value { return coordinate(axis); });
-  int64_t tokens = type.getShape()[1], n = type.getShape()[0], width = memoryType.getDimSize(1);
-  Value firstColumn = b.add(b.mul(item(ofItem), n), first);
-  bool hangsOver = ofItem && itemsOf(ofItem) * n > width;
-  int64_t together = features % kChunk == 0 && n % kChunk == 0 && width % kChunk == 0 ? kChunk : 1;
+  int64_t tokens = type.getShape()[1], n = type.getShape()[0];
+  auto widthOf = [](Value argument) { return cast<MemRefType>(argument.getType()).getDimSize(1); };
+  int64_t bytes = cast<MemRefType>(memories[0].getType()).getElementTypeBitWidth() / 8;
+  Panel panel = panelOf(memories, ofItem, n, 1);
+  Value firstColumn = b.add(panel.first, first);
+  bool hangsOver = memories.size() == 1 && ofItem && itemsOf(ofItem) * n > widthOf(memories[0]);
+  bool inChunks = features % kChunk == 0 && n % kChunk == 0 &&
+                  llvm::all_of(memories, [&](Value argument) { return widthOf(argument) % kChunk == 0; });
+  int64_t together = inChunks ? kChunk : 1;
   // Neighbouring threads have neighbouring tokens: shared memory is read without conflicts.
   forEach(features / together * tokens, [&](Value i) {
     Value feature = b.mul(b.div(i, tokens), together), column = b.add(firstColumn, feature);
-    body(feature, b.rem(i, tokens), column, hangsOver ? b.lt(column, width) : Value(), together);
+    Value token = b.rem(i, tokens);
+    Value index = b.add(b.mul(b.wide(b.add(token, from)), b.wide(panel.size)), b.wide(column));
+    body(feature, token, b.offset(panel.base, b.mul(index, bytes)),
+         hangsOver ? b.lt(column, panel.size) : Value(), together);
   });
 }
 
 LogicalResult KernelLowering::lowerReadColumns(ReadOp op) {
   TileType type = op.getResult().getType();
   auto source = cast<MemRefType>(op.getMemory().getType());
-  int64_t tokens = type.getShape()[1], bytes = source.getElementTypeBitWidth() / 8;
-  Value from = memory.lookup(op.getMemory());
-  forFeatures(
-      type, source, op.getItem(), [&](Value feature, Value token, Value column, Value exists, int64_t n) {
-        Value index =
-            b.add(b.mul(b.wide(b.add(token, int64_t(op.getFrom()))), source.getDimSize(1)), b.wide(column));
-        Value address = b.offset(from, b.mul(index, bytes));
-        Values values;
-        if (n > 1) {
-          values =
-              chunkElements(source.getElementType(), loadChunk(source.getElementType(), address, exists));
-        } else {
-          auto load = [&]() -> Values { return {b.toF32(b.load(source.getElementType(), address))}; };
-          auto zero = [&]() -> Values { return {b.f32(0)}; };
-          values = exists ? b.ifElse(b.getF32Type(), exists, load, zero) : load();
-        }
-        for (auto [k, v] : llvm::enumerate(values))
-          storeElement(op.getResult(), b.add(b.mul(b.add(feature, k), tokens), token), v);
-      });
+  int64_t tokens = type.getShape()[1];
+  forFeatures(type, op.getMemories(), op.getItem(), op.getFrom(),
+              [&](Value feature, Value token, Value address, Value exists, int64_t n) {
+                Values values;
+                if (n > 1) {
+                  values = chunkElements(source.getElementType(),
+                                         loadChunk(source.getElementType(), address, exists));
+                } else {
+                  auto load = [&]() -> Values { return {b.toF32(b.load(source.getElementType(), address))}; };
+                  auto zero = [&]() -> Values { return {b.f32(0)}; };
+                  values = exists ? b.ifElse(b.getF32Type(), exists, load, zero) : load();
+                }
+                for (auto [k, v] : llvm::enumerate(values))
+                  storeElement(op.getResult(), b.add(b.mul(b.add(feature, k), tokens), token), v);
+              });
   sync();
   return success();
 }
@@ -365,25 +369,22 @@ LogicalResult KernelLowering::lowerReadColumns(ReadOp op) {
 LogicalResult KernelLowering::lowerWriteColumns(WriteOp op) {
   TileType type = op.getTile().getType();
   auto target = cast<MemRefType>(op.getMemory().getType());
-  int64_t tokens = type.getShape()[1], bytes = target.getElementTypeBitWidth() / 8;
-  Value to = memory.lookup(op.getMemory());
+  int64_t tokens = type.getShape()[1];
   b.ifThen(writerActs(type), [&] {
-    forFeatures(
-        type, target, op.getItem(), [&](Value feature, Value token, Value column, Value exists, int64_t n) {
-          auto put = [&] {
-            Value index = b.add(b.mul(b.wide(b.add(token, int64_t(op.getFrom()))), target.getDimSize(1)),
-                                b.wide(column));
-            Value address = b.offset(to, b.mul(index, bytes));
-            Values values;
-            for (int64_t k = 0; k < n; ++k)
-              values.push_back(loadElement(op.getTile(), b.add(b.mul(b.add(feature, k), tokens), token)));
-            if (n > 1)
-              storeChunk(target.getElementType(), values, address);
-            else
-              b.store(b.fromF32(values[0], target.getElementType()), address);
-          };
-          exists ? b.ifThen(exists, put) : put();
-        });
+    forFeatures(type, op.getMemories(), op.getItem(), op.getFrom(),
+                [&](Value feature, Value token, Value address, Value exists, int64_t n) {
+                  auto put = [&] {
+                    Values values;
+                    for (int64_t k = 0; k < n; ++k)
+                      values.push_back(
+                          loadElement(op.getTile(), b.add(b.mul(b.add(feature, k), tokens), token)));
+                    if (n > 1)
+                      storeChunk(target.getElementType(), values, address);
+                    else
+                      b.store(b.fromF32(values[0], target.getElementType()), address);
+                  };
+                  exists ? b.ifThen(exists, put) : put();
+                });
   });
   return success();
 }
