@@ -49,6 +49,8 @@ void KernelWriter::writeOp(Operation *op) {
     writeAppend(append);
   else if (auto attention = dyn_cast<attn::AttentionOp>(op))
     writeAttention(attention);
+  if (isa<attn::LinearOp>(op) && takesPanels(shape, kernelPlan))
+    return; // its results are stored
   for (Value result : op->getResults()) {
     if (!isa<RankedTensorType>(result.getType()) || !shape.isStored(result))
       continue;
@@ -141,14 +143,11 @@ Value KernelWriter::exchange(Location loc, ExchangeKind kind, Value value, Excha
 /// This item's rows of `weights`, stacked, times the whole input: split over the cluster by rows, or
 /// summands.
 Value KernelWriter::project(attn::LinearOp op, ValueRange weights, Type element, bool byRows) {
-  SmallVector<Value> memories;
+  bool panels = takesPanels(shape, kernelPlan);
   SmallVector<int64_t> rows;
-  int64_t total = 0;
-  for (Value weight : weights) {
-    memories.push_back(memory(weight));
+  for (Value weight : panels ? weights.take_front() : weights)
     rows.push_back(slice(rowsOf(weight)));
-    total += rows.back();
-  }
+  int64_t total = llvm::sum_of(rows);
   SmallVector<StateAttr, 1> split, states;
   if (shape.isGathered(op) || kernelPlan.part > 1) { // an exchange over one CTA wants them too
     split.push_back(
@@ -156,8 +155,8 @@ Value KernelWriter::project(attn::LinearOp op, ValueRange weights, Type element,
     states.push_back(byRows ? split[0] : state(kPart, StateKind::Sum));
   }
   auto streamType = StreamType::get(context, {total, widthOf(op.getX())}, elementOf(weights[0]), split);
-  Value stream = LoadOp::create(body, op.getLoc(), streamType, memories, rows, /*columns=*/false,
-                                /*panels=*/false, item);
+  Value stream =
+      LoadOp::create(body, op.getLoc(), streamType, memories(weights), rows, /*columns=*/false, panels, item);
   SmallVector<int64_t, 2> dims = {total};
   Value x = get(op.getX(), {Full, true, {}, spreadOf(op)});
   if (shape.isOfTokens()) {
@@ -176,7 +175,11 @@ Value KernelWriter::roundResult(attn::LinearOp op, unsigned i, Value sum, const 
   Value result = op.getResults()[i];
   if (op.getBiases().empty())
     return castTo(builderOf(want), sum, elementOf(result));
-  Value bias = read(op.getBiases()[i], want);
+  Value bias =
+      takesPanels(shape, kernelPlan)
+          ? ReadOp::create(body, op.getLoc(), tileOf(op.getBiases()[i], want, elementOf(op.getBiases()[i])),
+                           memories(op.getBiases()), item)
+          : read(op.getBiases()[i], want);
   return ElementwiseOp::create(builderOf(want), op.getLoc(), tileOf(result, want, elementOf(result)),
                                ElementwiseKind::Add, sum, bias, FloatAttr());
 }
@@ -189,6 +192,8 @@ static Type sumType(attn::LinearOp op, ValueRange results) {
 }
 
 void KernelWriter::writeLinear(attn::LinearOp op) {
+  if (takesPanels(shape, kernelPlan))
+    return writePanels(op);
   if (shape.finishes(op))
     return writeFinishing(op);
   if (shape.isGathered(op))
@@ -199,6 +204,16 @@ void KernelWriter::writeLinear(attn::LinearOp op) {
     return extractResults(op, sumsOf(op, op.getWeights(), op.getResults()), want);
   for (auto [i, weight, result] : llvm::enumerate(op.getWeights(), op.getResults()))
     put(result, want, roundResult(op, i, sumsOf(op, weight, result), want));
+}
+
+/// An item's panel of the stacked weights: it has rows of one result, which one the item says.
+void KernelWriter::writePanels(attn::LinearOp op) {
+  Value sums = sumsOf(op, op.getWeights(), op.getResults());
+  Value made = roundResult(op, 0, sums, {Slice, /*whole=*/false});
+  auto write =
+      WriteOp::create(body, op.getLoc(), made, memories(op.getResults(), isFlat(op.getResults()[0])), item);
+  write.setFrom(firstToken);
+  write.setColumns(shape.isOfTokens());
 }
 
 /// The products with this item's rows of `weights`, of which each CTA has some: it took them, or the sums of

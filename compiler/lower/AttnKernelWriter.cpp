@@ -265,6 +265,10 @@ bool KernelWriter::isFlat(Value value) const {
   return cast<RankedTensorType>(value.getType()).getRank() > 1 && !shape.isOfTokens();
 }
 
+SmallVector<Value> KernelWriter::memories(ValueRange values, bool flat) {
+  return llvm::map_to_vector(values, [&](Value value) { return memory(value, flat); });
+}
+
 /// Writes a result to where its readers expect it.
 void KernelWriter::store(Value value) {
   Form form = shape.storedForm(value);

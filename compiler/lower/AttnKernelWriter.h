@@ -127,6 +127,8 @@ private:
   void writeGathered(attn::LinearOp op);
   void extractResults(attn::LinearOp op, mlir::Value all, const Want &want);
   void writeFinishing(attn::LinearOp op);
+  void writePanels(attn::LinearOp op);
+  llvm::SmallVector<mlir::Value> memories(mlir::ValueRange values, bool flat = false);
   mlir::Value project(attn::LinearOp op, mlir::ValueRange weights, mlir::Type element, bool byRows);
   mlir::Value roundResult(attn::LinearOp op, unsigned index, mlir::Value sum, const Want &want);
   void writeAppend(attn::KvAppendOp op);

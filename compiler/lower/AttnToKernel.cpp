@@ -221,6 +221,12 @@ static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> sha
       return graph.emitError("the plan cuts the heads of kernel ")
              << i << " into chunks = " << (sharesWork(k) ? std::string("work") : std::to_string(k.chunks))
              << ": " << kWhyNoChunks;
+    if (k.stacked == 1 && !shape.getStackable())
+      return graph.emitError("the plan has stacked = 1 in kernel ") << i << ": " << kWhyNoPanels;
+    if (k.stacked == 1 && !shape.canStack(k.rowsPerItem))
+      return graph.emitError("the plan has stacked = 1 and rows_per_item = ")
+             << k.rowsPerItem << " in kernel " << i << ", which does not divide the rows of each weight of "
+             << opLabel(shape.getStackable());
     if (sharesWork(k) && (k.part != 1 || k.warps != 4))
       return graph.emitError("the plan has chunks = work in kernel ") << i << ": " << kWhyNoWork;
     KernelSizes sizes(shape);

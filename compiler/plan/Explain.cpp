@@ -82,6 +82,8 @@ static std::string itemName(const KernelShape &shape, const KernelPlan &plan) {
     return "share of the work";
   if (chunksOf(plan) > 1)
     return "chunk of a head";
+  if (takesPanels(shape, plan))
+    return "panel of stacked rows";
   return shape.getHeads()        ? "head"
          : shape.hasTokenItems() ? "token"
          : shape.hasItems()      ? "block of rows"

@@ -155,6 +155,7 @@ std::optional<KernelShape> KernelShape::of(ArrayRef<Operation *> ops, std::strin
   shape.findWhole();
   shape.findFull();
   shape.findItems();
+  shape.findStackable();
   return shape;
 }
 
@@ -386,45 +387,6 @@ void KernelShape::findItems() {
       if (isa<LinearOp>(op) || (masks.contains(result) && isStored(result) && storedForm(result) == Slice))
         use(result);
   }
-}
-
-int64_t cfc::groupTokens(const KernelShape &shape, const KernelPlan &plan) {
-  return shape.isOfTokens() ? llvm::divideCeil(shape.getTokens(), tokenGroupsOf(plan)) : 1;
-}
-
-bool cfc::canGroup(const KernelShape &shape, int64_t groups) {
-  if (groups == 1)
-    return true;
-  int64_t each = llvm::divideCeil(shape.getTokens(), groups);
-  return shape.isOfTokens() && shape.getTokens() - (groups - 1) * each >= 2;
-}
-
-int64_t cfc::itemsOf(const KernelShape &shape, const KernelPlan &plan) {
-  if (shape.getHeads())
-    return shape.getHeadItems() * chunksOf(plan);
-  if (shape.hasTokenItems())
-    return shape.getTokens();
-  return shape.hasItems() ? llvm::divideCeil(shape.getWidest(), plan.rowsPerItem) : 1;
-}
-
-int64_t cfc::sliceOf(const KernelShape &shape, const KernelPlan &plan, int64_t width) {
-  if (shape.getHeads())
-    return width / shape.getHeads();
-  if (shape.hasTokenItems())
-    return width;
-  return llvm::alignTo(llvm::divideCeil(width, itemsOf(shape, plan)), shape.getGranule());
-}
-
-bool cfc::isStacked(const KernelShape &shape, const KernelPlan &plan, LinearOp op, Split split) {
-  if (shape.finishes(op) || op.getResults().size() == 1)
-    return false;
-  auto isEven = [&](Value result) {
-    int64_t slice = sliceOf(shape, plan, widthOf(result));
-    return slice * itemsOf(shape, plan) == widthOf(result) && slice % plan.part == 0;
-  };
-  // Each CTA finishes some rows of every weight.
-  bool dealt = shape.dealsSums(op, split);
-  return shape.isGathered(op) || ((plan.part == 1 || dealt) && llvm::all_of(op.getResults(), isEven));
 }
 
 //===-- Fusion --------------------------------------------------------------===//

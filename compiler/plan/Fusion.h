@@ -60,6 +60,11 @@ public:
   bool takesChunks() const;
   /// Whether the kernel has items at all.
   bool hasItems() const { return items; }
+  /// The linear of whose stacked weights an item may have a panel, all rows of one weight: the kernel's only
+  /// one, of several weights whose results are alike, and only stored. Null where there is none.
+  attn::LinearOp getStackable() const { return stackable; }
+  /// Whether panels of so many rows are each of one weight.
+  bool canStack(int64_t rows) const;
   /// Columns of the widest value whose slices the kernel uses, and what a slice's width is a multiple of.
   int64_t getWidest() const { return widest; }
   int64_t getGranule() const { return granule; }
@@ -90,6 +95,7 @@ private:
   llvm::DenseSet<mlir::Value> whole, needsFull;
   int64_t heads = 0, widest = 0, granule = 16, tokens = 1;
   bool items = false, linears = false;
+  attn::LinearOp stackable;
 
   bool findHeads(std::string &why);
   bool findTokens(std::string &why);
@@ -100,10 +106,15 @@ private:
   void findWhole();
   void findFull();
   void findItems();
+  void findStackable();
 };
 
 /// Why a kernel does not take chunks.
 inline constexpr llvm::StringLiteral kWhyNoChunks = "that takes a kernel of one attention without linears";
+
+/// Why a kernel's items are no panels of stacked weights.
+inline constexpr llvm::StringLiteral kWhyNoPanels =
+    "that takes a kernel of one linear of several weights alike, whose results are only stored";
 
 /// What a work list needs.
 inline constexpr llvm::StringLiteral kWhyNoWork = "that takes part = 1 and warps = 4";
@@ -150,6 +161,11 @@ mlir::LogicalResult checkLimits(attn::GraphOp graph);
 int64_t groupTokens(const KernelShape &shape, const KernelPlan &plan);
 /// Whether `groups` groups of a kernel's tokens have two or more each.
 bool canGroup(const KernelShape &shape, int64_t groups);
+
+/// Whether items are panels of a linear's stacked weights.
+inline bool takesPanels(const KernelShape &shape, const KernelPlan &plan) {
+  return plan.stacked == 1 && shape.getStackable();
+}
 
 /// Items of a kernel's grid axis (1 without one; chunks of heads where there are some), and the columns of a
 /// value of `width` columns that one owns.

@@ -16,7 +16,7 @@ KernelSearch::KernelSearch(ArrayRef<KernelShape> shapes, size_t first, Place pla
                            const PlanOptions &options, ArrayRef<KeptChoices *> kept)
     : shapes(shapes.begin(), shapes.end()), machine(&machine), options(&options), place(place) {
   for (auto [i, shape] : llvm::enumerate(this->shapes)) {
-    Member &member = members.emplace_back(Member{KernelSizes(shape), first + i, {}, {}, {}, {}, {}, kept[i]});
+    Member &member = members.emplace_back(Member{KernelSizes(shape), first + i, {}, {}, {}, {}, kept[i]});
     if (options.given && member.index < options.given->kernels.size())
       member.given = options.given->kernels[member.index];
     for (Operation *op : shape.getOps())
@@ -162,17 +162,14 @@ OwnChoice KernelSearch::draw(const Member &member, const KernelPlan &kernel, con
 std::vector<OwnChoice> KernelSearch::choicesOf(Member &member, KernelPlan kernel, Random *random,
                                                Refusal &refusal) {
   std::vector<OwnChoice> choices;
-  SmallVector<std::pair<int64_t, int64_t>> items; // one of the two is a choice
-  for (int64_t rows : member.rows)
-    for (int64_t chunks : member.chunks)
-      items.push_back({rows, chunks});
+  SmallVector<Item> items = member.items;
   // Few drawn kernels can have a work list: those that can have one half of the time.
-  bool works = kernel.part == 1 && kernel.warps == 4 && llvm::is_contained(member.chunks, kWork);
+  const Item *work = llvm::find_if(member.items, [](const Item &item) { return item.chunks == kWork; });
+  bool works = kernel.part == 1 && kernel.warps == 4 && work != member.items.end();
   if (random)
-    items = {works && random->below(2) ? std::pair(member.rows[0], kWork)
-                                       : items[random->below(items.size())]};
-  for (auto [rows, chunks] : items) {
-    kernel.rowsPerItem = rows, kernel.chunks = chunks;
+    items = {works && random->below(2) ? *work : member.items[random->below(member.items.size())]};
+  for (const Item &item : items) {
+    kernel.rowsPerItem = item.rows, kernel.chunks = item.chunks, kernel.stacked = item.stacked;
     if (sharesWork(kernel) && (kernel.part != 1 || kernel.warps != 4)) {
       if (refusal.takes(Refusal::Splits))
         refusal.add(Refusal::Splits,
@@ -357,8 +354,8 @@ std::string KernelSearch::memoryKey(ArrayRef<KernelChoice> choices) {
   llvm::raw_string_ostream out(key);
   for (const KernelChoice &choice : choices) {
     const KernelPlan &k = choice.kernel;
-    out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem << " " << k.chunks << " "
-        << k.tokenGroups;
+    out << k.part << " " << k.warps << " " << k.tileColumns << " " << k.rowsPerItem << " " << k.stacked << " "
+        << k.chunks << " " << k.tokenGroups;
     for (const OpChoice &op : choice.ops)
       out << " " << int(op.split) << int(op.gather) << int(op.reduce) << int(op.finish);
     out << ";";

@@ -110,16 +110,19 @@ private:
     int64_t shared = 0;               ///< estimate
     mlir::Operation *stuck = nullptr; ///< one whose packed weights cannot be streamed so
   };
+  /// What an item of a kernel may be: keys of its plan.
+  struct Item {
+    int64_t rows = 0, chunks = 0, stacked = -1;
+  };
   /// One of the launch's kernels.
   struct Member {
     KernelSizes sizes;
     size_t index;                         ///< in the plan
     KernelPlan given;                     ///< what a given plan says of it
     std::vector<const OpPlan *> givenOps; ///< by operation; null where nothing is given
-    llvm::SmallVector<int64_t> rows;      ///< that an item may have
-    llvm::SmallVector<int64_t> chunks;    ///< that a head may have
-    std::map<std::array<int64_t, 4>, WorkOptions>
-        known; ///< by part, rows of an item, chunks, groups of tokens
+    llvm::SmallVector<Item> items;        ///< what one may be
+    std::map<std::array<int64_t, 5>, WorkOptions>
+        known; ///< by part, rows of an item and whether they are stacked, chunks, groups of tokens
     KeptChoices *kept;
     size_t quickest = 0; ///< of the choices that were compared last
     const KernelShape &shape() const { return sizes.getShape(); }
@@ -134,6 +137,7 @@ private:
   bool mergeGiven(Refusal &refusal);
   bool findDomain(Domain &domain, Refusal &refusal);
   void findItems(Member &member) const;
+  void findRows(Member &member) const;
   bool checkNames(const Member &member, Refusal &refusal);
   bool checkValues(const Domain &domain, Refusal &refusal);
   bool checkTogether(const Member &member, Refusal &refusal);

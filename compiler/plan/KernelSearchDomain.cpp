@@ -7,6 +7,7 @@
 #include "compiler/plan/KernelSearch.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MathExtras.h"
+#include <numeric>
 
 using namespace mlir;
 using namespace cfc;
@@ -121,7 +122,9 @@ bool KernelSearch::canStartBehindWait() const {
 /// What an item may be.
 void KernelSearch::findItems(Member &member) const {
   const KernelShape &shape = member.shape();
-  member.rows = member.chunks = {0};
+  if (shape.hasRowItems())
+    return findRows(member);
+  SmallVector<int64_t> all = {0};
   if (shape.takesChunks()) {
     SmallVector<int64_t> chunks = {1};
     if (options->randomSeed || areFewHeads(shape.getHeadItems(), *machine))
@@ -129,17 +132,32 @@ void KernelSearch::findItems(Member &member) const {
     // Lengths of several requests differ, so equal chunks are no equal work.
     if (options->randomSeed || shape.getRequests() > 1)
       chunks.push_back(kWork);
-    member.chunks = only(member.given.chunks, chunks);
+    all = only(member.given.chunks, chunks);
   }
-  if (!shape.hasRowItems())
-    return;
-  member.rows.clear();
-  for (int64_t n = 1; n <= 16; n *= 2)
-    member.rows.push_back(n * shape.getGranule());
+  for (int64_t chunks : all)
+    member.items.push_back({.chunks = chunks});
+}
+
+/// Blocks of rows: of each weight some, or panels of the stacked weights.
+void KernelSearch::findRows(Member &member) const {
+  const KernelShape &shape = member.shape();
+  int64_t given = member.given.rowsPerItem, stacked = member.given.stacked;
+  SmallVector<int64_t> counts = {1, 2, 4, 8, 16};
   if (shape.isOfTokens()) // what deals them evenly matters: all tokens' rows are read for each cluster
-    for (int64_t n : {3, 5, 6, 7, 12, 24, 32})
-      member.rows.push_back(n * shape.getGranule());
-  member.rows = only(member.given.rowsPerItem, member.rows);
+    counts.append({3, 5, 6, 7, 12, 24, 32});
+  SmallVector<int64_t> all;
+  for (int64_t n : counts)
+    all.push_back(n * shape.getGranule());
+  SmallVector<int64_t> rows = only(given, all);
+  if (stacked != 1)
+    for (int64_t n : rows)
+      member.items.push_back({.rows = n});
+  // Left to the planner, panels fill tiles. Of several tokens they are drawn and can be given, but were not
+  // timed.
+  bool isOpen = stacked < 0 && !given && (options->randomSeed || !shape.isOfTokens());
+  for (int64_t n : rows)
+    if ((stacked == 1 || (isOpen && (options->randomSeed || n % kSetRows == 0))) && shape.canStack(n))
+      member.items.push_back({.rows = n, .stacked = 1});
 }
 
 bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
@@ -205,6 +223,13 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
                               : shape.hasTokenItems() ? "tokens"
                                                       : "none"),
                 placeOf(member, "rows_per_item"));
+    return false;
+  }
+  if (int64_t stacked = member.given.stacked; stacked > 1 || (stacked == 1 && !shape.getStackable())) {
+    StringRef why = stacked > 1 ? "0 and 1 are possible" : kWhyNoPanels;
+    refusal.add(Refusal::Names,
+                llvm::formatv("kernel {0} has stacked = {1}; {2}", member.index, stacked, why),
+                placeOf(member, "stacked"));
     return false;
   }
   if (member.given.part > 1 && shape.hasTokenItems()) {
@@ -280,6 +305,17 @@ static bool dealsRing(const KernelPlan &kernel) {
   return kernel.ringStages % sets == 0 && kernel.ringStages >= 2 * sets;
 }
 
+/// Why none of the panels that a given plan allows is all of one weight.
+static std::string whyNoPanels(const KernelShape &shape, int64_t given) {
+  int64_t common = 0;
+  for (Value result : shape.getStackable().getResults())
+    common = std::gcd(common, widthOf(result));
+  std::string rows = given ? "rows_per_item = " + std::to_string(given)
+                           : "rows_per_item, a multiple of " + std::to_string(shape.getGranule()) + ",";
+  return "each weight of " + opLabel(shape.getStackable()) + " must have a multiple of " + rows + "; " +
+         std::to_string(common) + " divides them all";
+}
+
 /// Values that no kernel can have.
 bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
   auto refuse = [&](StringRef key, int64_t value, const Twine &possible) {
@@ -313,10 +349,12 @@ bool KernelSearch::checkValues(const Domain &domain, Refusal &refusal) {
                   "each has two tokens at least, of " + Twine(members.front().shape().getTokens()));
   for (const Member &member : members) {
     int64_t granule = member.shape().getGranule();
-    if (int64_t n = member.rows[0]; n % granule)
+    if (int64_t n = member.given.rowsPerItem; n % granule)
       return refuse("rows_per_item", n, "multiples of " + Twine(granule) + " are possible");
-    if (int64_t n = member.chunks[0]; n && n != kWork && (!llvm::isPowerOf2_64(n) || n > 16))
+    if (int64_t n = member.given.chunks; n && n != kWork && (!llvm::isPowerOf2_64(n) || n > 16))
       return refuse("chunks", n, "1, 2, 4, 8, 16 and work are possible");
+    if (member.items.empty())
+      return refuse("stacked", 1, whyNoPanels(member.shape(), member.given.rowsPerItem));
   }
   return llvm::all_of(members, [&](const Member &m) { return checkTogether(m, refusal); });
 }

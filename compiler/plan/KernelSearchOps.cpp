@@ -129,8 +129,8 @@ Operation *KernelSearch::stuckOf(const Member &member, const KernelPlan &kernel,
 }
 
 const WorkOptions *KernelSearch::optionsOf(Member &member, const KernelPlan &kernel, Refusal &refusal) {
-  auto [found, isNew] =
-      member.known.try_emplace({kernel.part, kernel.rowsPerItem, kernel.chunks, kernel.tokenGroups});
+  auto [found, isNew] = member.known.try_emplace(
+      {kernel.part, kernel.rowsPerItem, kernel.stacked, kernel.chunks, kernel.tokenGroups});
   WorkOptions &known = found->second;
   for (const OpSizes &op : member.sizes.getOps()) {
     if (!isNew)

@@ -111,6 +111,8 @@ std::string Plan::print() const {
     set("prefetch_later", k.prefetchLater);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
+    if (k.stacked == 1)
+      set("stacked", 1);
     if (sharesWork(k))
       out << separator << "chunks = work", separator = ", ";
     else

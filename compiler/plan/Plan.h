@@ -46,7 +46,10 @@ struct KernelPlan {
   int64_t ringStages = 0;  ///< tiles in flight in a CTA
   int64_t tileColumns = 0; ///< columns of a weight tile
   int64_t rowsPerItem = 0; ///< only where items are blocks of rows: rows of the widest value in an item
-  int64_t chunks = 0;      ///< only of an attention: chunks of a head's tokens, each of an item; or kWork
+  /// 1: `rowsPerItem` are rows of a linear's stacked weights, and an item has some of one weight; 0: of the
+  /// widest value, and it has some of each. -1: left to the planner if `rowsPerItem` is, else as 0.
+  int64_t stacked = -1;
+  int64_t chunks = 0; ///< only of an attention: chunks of a head's tokens, each of an item; or kWork
   int64_t tokenGroups =
       0; ///< only where linears multiply with several tokens: groups of them, one after another
   int64_t clusters =

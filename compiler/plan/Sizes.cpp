@@ -95,8 +95,8 @@ KernelSizes::KernelSizes(const KernelShape &shape) : shape(&shape) {
 LinearSize KernelSizes::linear(const KernelPlan &plan, const OpSizes &op, Split split) const {
   LinearSize size;
   size.columns = op.finishes ? sliceOf(*shape, plan, op.columns) : op.columns;
-  for (int64_t width : op.widths)
-    size.rows += op.finishes ? width : sliceOf(*shape, plan, width);
+  for (ArrayRef<int64_t> stacked : streams(plan, op, split))
+    size.rows += llvm::sum_of(stacked);
   size.f32 = op.needsF32 || split == Split::Columns;
   size.payload = size.rows * (size.f32 ? 4 : op.resultBytes) * tokens(plan);
   return size;
@@ -204,6 +204,8 @@ int64_t KernelSizes::leastTileBytes(const KernelChoice &choice) const {
 SmallVector<KernelSizes::Stacked, 3> KernelSizes::streams(const KernelPlan &plan, const OpSizes &op,
                                                           Split split) const {
   SmallVector<Stacked, 3> all;
+  if (takesPanels(*shape, plan))
+    return {{plan.rowsPerItem}};
   bool stacked = isStacked(*shape, plan, cast<LinearOp>(op.op), split);
   for (int64_t width : op.widths) {
     if (all.empty() || !stacked)

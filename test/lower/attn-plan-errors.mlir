@@ -18,6 +18,9 @@
 // RUN: echo 'graph one' > %t.plan && echo 'op linear(%%z): split = rows' >> %t.plan
 // RUN: not cfc-opt %s --attn-plan=plan=%t.plan 2>&1 | FileCheck %s --check-prefix=OP
 // OP: .plan:2:4: error: the plan names an operation that the graph does not have: linear(%z); did you mean linear(%y)?
+// RUN: echo 'graph one' > %t.plan && echo 'kernel 0: part = 1, stacked = 1' >> %t.plan
+// RUN: not cfc-opt %s --attn-plan=plan=%t.plan 2>&1 | FileCheck %s --check-prefix=PANELS
+// PANELS: .plan:2:31: error: no plan for h200: kernel 0 has stacked = 1; that takes a kernel of one linear of several weights alike, whose results are only stored
 // RUN: echo '{"name": "m", "sms": 1, "bandwidth": -1, "resident_clusters": {"1": {"1": 1}}}' > %t.json
 // RUN: not cfc-opt %s --attn-plan=machine=%t.json 2>&1 | FileCheck %s --check-prefix=JSON
 // JSON: .json:1:25: error: 'bandwidth' needs a number above 0

@@ -45,3 +45,32 @@ attn.graph @no_heads(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64
   %y = attn.linear %x, [%w]
   attn.return %y
 }
+// -----
+// expected-error @+1 {{the plan has stacked = 1 in kernel 0: that takes a kernel of one linear of several weights alike, whose results are only stored}}
+attn.graph @one_weight(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>) -> tensor<1x64xf16> attributes {attn.plan =
+    "graph one_weight\0Akernel 0: part = 1, warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64, rows_per_item = 64, stacked = 1\0Aop linear(%y): kernel = 0, split = rows"} {
+  %y = attn.linear %x, [%w]
+  attn.return %y
+}
+// -----
+// expected-error @+1 {{the plan has stacked = 1 in kernel 0: that takes a kernel of one linear of several weights alike, whose results are only stored}}
+attn.graph @added(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>, %u: tensor<64x64xf16>) -> (tensor<1x64xf16>, tensor<1x64xf16>) attributes {attn.plan =
+    "graph added\0Akernel 0: part = 1, warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64, rows_per_item = 64, stacked = 1\0Aop linear(%y, %z): kernel = 0, split = rows\0Aop add(%s): kernel = 0"} {
+  %y, %z = attn.linear %x, [%w, %u]
+  %s = attn.add %x, %y
+  attn.return %s, %z
+}
+// -----
+// expected-error @+1 {{the plan has stacked = 1 in kernel 0: that takes a kernel of one linear of several weights alike, whose results are only stored}}
+attn.graph @unlike(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>, %u: tensor<64x64xf16>) -> (tensor<1x64xf16>, tensor<1x64xbf16>) attributes {attn.plan =
+    "graph unlike\0Akernel 0: part = 1, warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64, rows_per_item = 64, stacked = 1\0Aop linear(%y, %z): kernel = 0, split = rows"} {
+  %y, %z = attn.linear %x, [%w, %u] : tensor<1x64xf16>, tensor<1x64xbf16>
+  attn.return %y, %z
+}
+// -----
+// expected-error @+1 {{the plan has stacked = 1 and rows_per_item = 64 in kernel 0, which does not divide the rows of each weight of linear(%y, %z)}}
+attn.graph @straddles(%x: tensor<1x64xf16>, %w: tensor<64x64xf16>, %u: tensor<96x64xf16>) -> (tensor<1x64xf16>, tensor<1x96xf16>) attributes {attn.plan =
+    "graph straddles\0Akernel 0: part = 1, warps = 4, ctas_per_sm = 1, ring_stages = 4, tile_columns = 64, rows_per_item = 64, stacked = 1\0Aop linear(%y, %z): kernel = 0, split = rows"} {
+  %y, %z = attn.linear %x, [%w, %u]
+  attn.return %y, %z
+}
