@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/AttnKernelWriter.h"
+#include "compiler/plan/Sizes.h"
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
@@ -28,6 +29,7 @@ static Algorithm algorithmOf(Exchange exchange) {
     return Algorithm::Scatter;
   case Exchange::Ordered:
   case Exchange::Waiting:
+  case Exchange::Reader: // grid sums that no one operation does
     return Algorithm::Ordered;
   case Exchange::Atomic:
     return Algorithm::Atomic;
@@ -52,7 +54,7 @@ void KernelWriter::writeOp(Operation *op) {
   if (isa<attn::LinearOp>(op) && takesPanels(shape, kernelPlan))
     return; // its results are stored
   for (Value result : op->getResults()) {
-    if (!isa<RankedTensorType>(result.getType()) || !shape.isStored(result))
+    if (!isa<RankedTensorType>(result.getType()) || !shape.isStored(result) || isLeft(result))
       continue;
     if (chunk && shape.storedForm(result) == Slice)
       late.push_back([this, result] { store(result); });
@@ -130,6 +132,15 @@ void KernelWriter::writeLayerNorm(attn::LayerNormOp op) {
     normed = ElementwiseOp::create(builder, loc, tileOf(op.getResult(), want, elementOf(op.getResult())),
                                    ElementwiseKind::Add, normed, get(op.getBias(), {Full}), FloatAttr());
   put(op.getResult(), want, normed);
+}
+
+/// Summands or softmaxes over the cluster, of which each CTA gets some of the rows.
+Value KernelWriter::scatter(Location loc, Value value, Exchange algorithm) {
+  auto type = cast<TileType>(value.getType());
+  SmallVector<StateAttr> states = withoutAxis(type.getStates(), kPart);
+  states.push_back(state(kPart, StateKind::Split));
+  return ExchangeOp::create(body, loc, tile(type.getShape(), type.getElementType(), states),
+                            ExchangeKind::ReduceScatter, value, kPart, algorithmOf(algorithm));
 }
 
 Value KernelWriter::exchange(Location loc, ExchangeKind kind, Value value, Exchange algorithm) {
@@ -224,10 +235,7 @@ Value KernelWriter::sumsOf(attn::LinearOp op, ValueRange weights, ValueRange res
   Value sums = project(op, weights, Float32Type::get(context), /*byRows=*/false);
   if (kernelPlan.part == 1)
     return sums;
-  auto type = cast<TileType>(sums.getType());
-  return ExchangeOp::create(body, op.getLoc(),
-                            tile(type.getShape(), type.getElementType(), state(kPart, StateKind::Split)),
-                            ExchangeKind::ReduceScatter, sums, kPart, algorithmOf(planOf(plan, op).reduce));
+  return scatter(op.getLoc(), sums, planOf(plan, op).reduce);
 }
 
 /// All weights as one stream; each CTA of the cluster gets the results of all.
@@ -373,7 +381,6 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
       memoryOrNull(op.getQueries()), memoryOrNull(op.getMask()), memoryOrNull(op.getKScale()),
       memoryOrNull(op.getVScale()), item, chunk, boundOf(op), op.getWindow().value_or(0), segmentGroups(op));
   Type f32 = Float32Type::get(context);
-  TileType whole = tile({group, vDim + 2}, f32);
   SmallVector<StateAttr> partial = split;
   if (!split.empty())
     partial = {state(kPart, StateKind::Softmax)};
@@ -382,25 +389,108 @@ void KernelWriter::writeAttention(attn::AttentionOp op) {
   Value softmax = AttendOp::create(body, loc, tile({group, vDim + 2}, f32, partial), q, kv, op.getScaleAttr(),
                                    op.getSoftcapAttr());
   writeBias(op, softmax.getDefiningOp<AttendOp>().getBias());
-  if (!split.empty())
-    softmax = exchange(loc, ExchangeKind::Reduce, softmax, planOf(plan, op).reduce);
+  const OpPlan &choice = planOf(plan, op);
+  if (scattersHeads(group, kernelPlan, choice))
+    softmax = scatter(loc, softmax, choice.reduce);
+  else if (!split.empty())
+    softmax = exchange(loc, ExchangeKind::Reduce, softmax, choice.reduce);
+  if (isLeft(op.getResult()))
+    return leaveStates(op, softmax);
   if (chunk)
     softmax = mergeChunks(op, softmax);
-  if (append) {
-    auto newTokens = [&](Value value, Value scale) { // of several a request all rows
-      return op.getQueries() ? memory(value, isFlat(value)) : rowOfCache(append, value, scale);
-    };
-    Value k = newTokens(append.getK(), append.getKScale()), v = newTokens(append.getV(), append.getVScale());
-    softmax = AttendNewOp::create(body, loc, whole, softmax, q, k, v, slot, request, op.getScaleAttr(),
-                                  op.getSoftcapAttr());
-    writeBias(op, softmax.getDefiningOp<AttendNewOp>().getBias());
-  }
-  auto normalized =
-      NormalizeOp::create(body, loc, tile({group * vDim}, elementOf(op.getResult())), tile({group}, f32),
-                          softmax, op.getSinks() ? memory(op.getSinks()) : Value(), item);
+  if (append)
+    softmax = attendNew(op, softmax);
+  auto normalized = normalize(body, op, softmax, item);
   put(op.getResult(), {Slice}, normalized.getResult());
   if (Value lse = op.getLse())
     put(lse, {Slice}, normalized.getLse());
   for (auto &store : std::exchange(late, {}))
     store();
+}
+
+/// The new tokens merged into a softmax.
+Value KernelWriter::attendNew(attn::AttentionOp op, Value softmax) {
+  attn::KvAppendOp append = op.getAppend();
+  auto newTokens = [&](Value value, Value scale) { // of several a request all rows
+    return op.getQueries() ? memory(value, isFlat(value)) : rowOfCache(append, value, scale);
+  };
+  Value q = get(op.getQ(), {Slice});
+  Value k = newTokens(append.getK(), append.getKScale()), v = newTokens(append.getV(), append.getVScale());
+  auto merged =
+      AttendNewOp::create(body, op.getLoc(), softmax.getType(), softmax, q, k, v, memory(append.getSlot()),
+                          request, op.getScaleAttr(), op.getSoftcapAttr());
+  writeBias(op, merged.getBias());
+  return merged;
+}
+
+/// What `op` gives, of a whole softmax of one or more KV heads.
+NormalizeOp KernelWriter::normalize(OpBuilder &builder, attn::AttentionOp op, Value softmax, Value ofItem) {
+  ArrayRef<int64_t> shape = cast<TileType>(softmax.getType()).getShape();
+  return NormalizeOp::create(builder, op.getLoc(),
+                             tile({shape[0] * (shape[1] - 2)}, elementOf(op.getResult())),
+                             tile({shape[0]}, Float32Type::get(context)), softmax,
+                             op.getSinks() ? memory(op.getSinks()) : Value(), ofItem);
+}
+
+//===-- Softmaxes that their reader merges ----------------------------------------===//
+
+bool KernelWriter::isLeft(Value value) const {
+  auto attention = value.getDefiningOp<attn::AttentionOp>();
+  return attention && planOf(plan, attention).finish == Exchange::Reader;
+}
+
+/// Where an attention's chunks leave their softmaxes: [KV heads, chunks and the new tokens, heads, dim + 2].
+Value KernelWriter::statesOf(attn::AttentionOp op) {
+  constexpr unsigned kStates = 2; // beside a value that is flat or not
+  Value &argument = function.arguments[{op.getResult(), kStates}];
+  if (argument)
+    return argument;
+  attn::KvCacheType cache = op.getCache().getType();
+  int64_t states = chunksOf(plan.kernels[planOf(plan, op).kernel]) + (op.getAppend() ? 1 : 0);
+  Builder b(context);
+  auto type = MemRefType::get({cache.getHeads(), states, op.getGroup(), cache.getVDim() + 2}, b.getF32Type());
+  int64_t at = map.finishOf(op.getResult()).partials;
+  return argument = addArgument(
+             type,
+             {b.getNamedAttr(kWorkspaceAttr, b.getI64IntegerAttr(at)),
+              b.getNamedAttr(kNameAttr, b.getStringAttr(attn::getValueName(op.getResult()) + ".softmax"))});
+}
+
+/// The chunk's softmax, and in the first of a head's that of the new token, for whoever reads the result.
+void KernelWriter::leaveStates(attn::AttentionOp op, Value softmax) {
+  Location loc = op.getLoc();
+  Value states = statesOf(op);
+  LeaveOp::create(body, loc, softmax, states, item, chunk);
+  if (!op.getAppend())
+    return;
+  auto first = FirstOp::create(body, loc, std::exchange(chunk, {}));
+  OpBuilder behind = std::exchange(body, OpBuilder::atBlockEnd(&first.getBody().emplaceBlock()));
+  body.setInsertionPoint(YieldOp::create(body, loc));
+  for (auto &store : std::exchange(late, {}))
+    store();
+  auto type = cast<TileType>(softmax.getType());
+  SmallVector<StateAttr> split;
+  llvm::copy_if(type.getStates(), std::back_inserter(split), [](StateAttr s) { return !s.isPartial(); });
+  Value none = EmptyStateOp::create(body, loc, tile(type.getShape(), type.getElementType(), split), softmax);
+  LeaveOp::create(body, loc, attendNew(op, none), states, item, Value());
+  body = behind;
+}
+
+/// An attention's whole result, of what its chunks have left.
+Value KernelWriter::readStates(attn::AttentionOp op) {
+  Value states = statesOf(op);
+  ArrayRef<int64_t> dims = cast<MemRefType>(states.getType()).getShape();
+  TileType type = tile({dims[0] * dims[2], dims[3]}, Float32Type::get(context));
+  Value softmax = MergeStatesOp::create(prologue, op.getLoc(), type, states, bool(op.getAppend()));
+  NormalizeOp normalized = normalize(prologue, op, softmax, Value());
+  auto readsEarlier = [&](Operation *user) {
+    return !isa<attn::ReturnOp>(user) && planOf(plan, user).kernel < int64_t(index);
+  };
+  // The first kernel that reads it stores what is returned.
+  if (llvm::none_of(op.getResult().getUsers(), readsEarlier))
+    for (auto [result, made] : {std::pair<Value, Value>{op.getResult(), normalized.getResult()},
+                                {op.getLse(), normalized.getLse()}})
+      if (result && llvm::any_of(result.getUsers(), llvm::IsaPred<attn::ReturnOp>))
+        WriteOp::create(prologue, op.getLoc(), made, memory(result, /*flat=*/true), Value());
+  return normalized.getResult();
 }

@@ -246,7 +246,7 @@ Value KernelWriter::memory(Value value, bool flat) {
   if (const TensorInfo *tensor = map.tensorOf(value)) {
     name = tensor->name;
     attrs.push_back(b.getNamedAttr(kEntryAttr, b.getI32IntegerAttr(tensor->entry)));
-    if (shape.makes(value))
+    if (shape.makes(value) || isLeft(value))
       attrs.push_back(b.getNamedAttr(kOutputAttr, b.getUnitAttr()));
   } else {
     attrs.push_back(b.getNamedAttr(kWorkspaceAttr, b.getI64IntegerAttr(map.offsetOf(value))));
@@ -299,6 +299,8 @@ Value KernelWriter::get(Value value, const Want &want) {
 }
 
 Value KernelWriter::read(Value value, const Want &want) {
+  if (isLeft(value))
+    return readStates(value.getDefiningOp<attn::AttentionOp>());
   auto type = cast<RankedTensorType>(value.getType());
   auto read = ReadOp::create(builderOf(want), value.getLoc(), tileOf(value, want, type.getElementType()),
                              memory(value, isFlat(value)), itemOf(want));

@@ -135,6 +135,15 @@ private:
   void writeAttention(attn::AttentionOp op);
   int64_t boundOf(attn::AttentionOp op) const;
   mlir::Value mergeChunks(attn::AttentionOp op, mlir::Value state);
+  mlir::Value attendNew(attn::AttentionOp op, mlir::Value softmax);
+  kernel::NormalizeOp normalize(mlir::OpBuilder &builder, attn::AttentionOp op, mlir::Value softmax,
+                                mlir::Value ofItem);
+  /// Whether a value is in memory as the softmaxes of which whoever reads it makes it.
+  bool isLeft(mlir::Value value) const;
+  mlir::Value statesOf(attn::AttentionOp op);
+  void leaveStates(attn::AttentionOp op, mlir::Value softmax);
+  mlir::Value readStates(attn::AttentionOp op);
+  mlir::Value scatter(mlir::Location loc, mlir::Value tile, Exchange algorithm);
   mlir::Value exchange(mlir::Location loc, kernel::ExchangeKind kind, mlir::Value tile, Exchange algorithm);
 
   mlir::MLIRContext *context;

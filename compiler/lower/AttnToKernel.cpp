@@ -147,7 +147,8 @@ static int64_t stateElements(attn::AttentionOp op) {
 /// Counters of every finish, and sums that are zero between launches.
 void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
-    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && cutsHeads(kernel))
+    auto attention = dyn_cast<attn::AttentionOp>(op);
+    if (attention && cutsHeads(kernel) && planOf(plan, op).finish != Exchange::Reader)
       finishes[attention.getResult()].counters = allocate(4 * kernel.part * shape.getHeadItems(), 16);
     auto linear = dyn_cast<attn::LinearOp>(op);
     if (!linear || !shape.finishes(linear))
@@ -168,17 +169,21 @@ void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const Ke
 /// Partial sums of the ordered finishes, and values that other kernels read.
 void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
-    if (auto attention = dyn_cast<attn::AttentionOp>(op); attention && cutsHeads(kernel)) {
+    auto attention = dyn_cast<attn::AttentionOp>(op);
+    if (attention && cutsHeads(kernel)) {
       int64_t each = sharesWork(kernel) ? shape.getSegmentGroups() : 1;
-      finishes[attention.getResult()].partials =
-          allocate(4 * itemsOf(shape, kernel) * each * stateElements(attention), 256);
+      int64_t states = itemsOf(shape, kernel) * each;
+      if (planOf(plan, op).finish == Exchange::Reader) // and the new tokens'
+        states += shape.getHeadItems();
+      finishes[attention.getResult()].partials = allocate(4 * states * stateElements(attention), 256);
     }
     auto linear = dyn_cast<attn::LinearOp>(op);
     for (Value result : op->getResults()) {
       if (linear && shape.finishes(linear) && finishes[result].partials < 0)
         finishes[result].partials = allocate(4 * shape.getHeads() * rowsOf(result), 256);
       auto tensor = dyn_cast<RankedTensorType>(result.getType());
-      if (tensor && shape.isStored(result) && !tensorOf(result))
+      bool leaves = attention && planOf(plan, op).finish == Exchange::Reader;
+      if (tensor && shape.isStored(result) && !tensorOf(result) && !leaves)
         offsets[result] = allocate(tensor.getNumElements() * tensor.getElementTypeBitWidth() / 8, 256);
     }
   }
@@ -211,6 +216,29 @@ static LogicalResult checkWhole(attn::GraphOp graph, const Plan &plan) {
   return success();
 }
 
+/// What leaves its softmaxes to its readers is read by kernels that take it whole, and once.
+static LogicalResult checkReaders(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Plan &plan) {
+  for (auto [i, shape] : llvm::enumerate(shapes))
+    for (Operation *op : shape.getOps()) {
+      auto attention = dyn_cast<attn::AttentionOp>(op);
+      if (!attention || planOf(plan, op).finish != Exchange::Reader)
+        continue;
+      auto takesWhole = [&](Operation *user) {
+        auto linear = dyn_cast<attn::LinearOp>(user);
+        return isa<attn::ReturnOp>(user) ||
+               (linear && !shape.contains(user) && llvm::none_of(shapes, [&](const KernelShape &other) {
+                  return other.contains(user) && other.finishes(linear);
+                }));
+      };
+      if (!cutsHeads(plan.kernels[i]) || sharesWork(plan.kernels[i]) || !readersCanMerge(attention) ||
+          !llvm::all_of(attention.getResult().getUsers(), takesWhole))
+        return graph.emitError("the plan has finish = reader for ")
+               << opLabel(op) << ": that takes chunks of heads, of one token, which linears of other kernels "
+               << "read whole";
+    }
+  return success();
+}
+
 static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Plan &plan) {
   for (auto [i, shape] : llvm::enumerate(shapes)) {
     const KernelPlan &k = plan.kernels[i];
@@ -235,7 +263,7 @@ static LogicalResult checkChoices(attn::GraphOp graph, ArrayRef<KernelShape> sha
       bool open = (sizes.hasSplit(op) && choice.split == Split::Unset) ||
                   (sizes.hasGather(op, choice.split) && choice.gather == Exchange::Unset) ||
                   (sizes.hasReduce(op, choice.split) && choice.reduce == Exchange::Unset) ||
-                  (sizes.hasFinish(op) && choice.finish == Exchange::Unset);
+                  (sizes.hasFinish(op, k) && choice.finish == Exchange::Unset);
       if (open)
         return graph.emitError("the plan leaves out choices for ")
                << opLabel(op.op) << "; attn-plan fills them in";
@@ -267,7 +295,7 @@ FailureOr<OwningOpRef<ModuleOp>> cfc::buildKernels(attn::GraphOp graph, const Pl
     return graph.emitError("the plan describes ")
            << plan.kernels.size() << " kernels; its operations are in " << shapes->size();
 
-  if (failed(checkChoices(graph, *shapes, plan)))
+  if (failed(checkChoices(graph, *shapes, plan)) || failed(checkReaders(graph, *shapes, plan)))
     return failure();
   exitCode = kExitCannotRun;
 

@@ -274,6 +274,8 @@ static SmallVector<Writer> writersOf(ModuleOp module) {
     SmallVector<Value> written;
     if (auto write = dyn_cast<WriteOp>(op))
       written = write.getMemories(); // any of them
+    else if (auto leave = dyn_cast<LeaveOp>(op))
+      written = {leave.getMemory()};
     else if (auto append = dyn_cast<AppendOp>(op))
       written = {append.getCache()};
     for (Value memory : written)

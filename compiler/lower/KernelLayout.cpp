@@ -242,7 +242,7 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
       bool byReader = read.getResult().hasOneUse() && isa<RmsNormOp>(*read.getResult().user_begin());
       return !isa<ReadOp>(op->getNextNode()) && !byReader && !readInPlace(read.getResult());
     }
-    return !isa<WriteOp, AppendOp, LoadOp, LoadCacheOp, WorkListOp, ExtractOp, OuterOp, InnerOp>(op);
+    return !isa<WriteOp, AppendOp, LeaveOp, LoadOp, LoadCacheOp, WorkListOp, ExtractOp, OuterOp, InnerOp>(op);
   };
   auto readUntil = [&](Operation *user, Value tile) {
     // A loop that uses a tile from outside reads it in every iteration.

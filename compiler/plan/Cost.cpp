@@ -359,14 +359,21 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   // No copies are under way, and of one request all CTAs are through at a time.
   bool isAlone = sizes->getShape().getRequests() == 1 && !streamsBehind(op);
   exchange(op, opPlan, isAlone ? waits - machine.loadUs * llvm::Log2_64(plan.part) : waits);
+  bool left = opPlan.finish == Exchange::Reader;
+  if (left) // each CTA of the kernel behind reads the states of all heads
+    add(Phase::Sum,
+        double(chunks + 1) * sizes->getShape().getHeads() * op.stateBytes() / machine.stateBandwidth * 1e6,
+        [&] { return label(op) + ": the chunks of all heads merged by who reads them"; });
   // The CTA that is the last of a head's chunks reads the states of all.
-  if (chunks > 1)
+  else if (chunks > 1)
     add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.stateBandwidth * 1e6,
         [&] { return label(op) + ": the chunks of a head merged"; });
   // All warps have elements of the new token; beside other requests' streams more were not seen to help.
   int64_t warps = sizes->getShape().getRequests() == 1 ? plan.warps : kSetWarps;
-  double elements = std::max(1.0, op.group * op.vDim / (32.0 * warps));
-  add(Phase::Elements, machine.attendNewUs * (1 + elements) / 2 + waits,
+  double elements = op.group * op.vDim / (32.0 * warps);
+  if (KernelSizes::scattersHeads(op, plan, opPlan))
+    elements /= plan.part;
+  add(Phase::Elements, machine.attendNewUs * (1 + std::max(1.0, elements)) / 2 + (left ? 0 : waits),
       [&] { return label(op) + ": the appended token"; });
 }
 

@@ -64,6 +64,16 @@ int64_t cfc::segmentGroups(AttentionOp attention) {
   return std::max(kLeast, kUnits / static_cast<int64_t>(llvm::bit_ceil(uint64_t(heads))));
 }
 
+bool cfc::readersCanMerge(AttentionOp attention) {
+  auto readers = attention.getResult().getUsers();
+  auto isReturned = [](Value value) {
+    return !value || llvm::all_of(value.getUsers(), llvm::IsaPred<ReturnOp>);
+  };
+  return attention.getQ().getType().getDimSize(0) == 1 && isReturned(attention.getLse()) &&
+         llvm::any_of(readers, llvm::IsaPred<LinearOp>) &&
+         llvm::all_of(readers, llvm::IsaPred<LinearOp, ReturnOp>);
+}
+
 int64_t KernelShape::getSegmentGroups() const {
   for (Operation *op : ops)
     if (auto attention = dyn_cast<AttentionOp>(op))

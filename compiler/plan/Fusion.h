@@ -26,6 +26,11 @@ enum Form : unsigned { Full = 1, Slice = 2, Finished = 4 };
 /// request's bits are, too, and in all graphs of the same `most_requests`.
 int64_t segmentGroups(attn::AttentionOp attention);
 
+/// Whether whoever reads an attention's result may merge the softmaxes of its chunks: its readers are
+/// linears, which take it whole; if it, or its lse, is returned, the first of them stores it. Of one token:
+/// with several each row of a linear's input would be merged in every CTA.
+bool readersCanMerge(attn::AttentionOp attention);
+
 /// What one kernel does.
 class KernelShape {
 public:

@@ -212,6 +212,13 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
          checkValues(domain, refusal);
 }
 
+/// Whether an operation can ever finish as a plan says.
+static bool canFinish(const OpSizes &op, const OpPlan &plan) {
+  if (op.kind == OpSizes::Attention)
+    return op.mergedByReader && (plan.finish == Exchange::Ordered || plan.finish == Exchange::Reader);
+  return op.finishes && plan.finish != Exchange::Reader;
+}
+
 /// Choices that are given but do not arise.
 bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
   const KernelShape &shape = member.shape();
@@ -286,7 +293,7 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
     StringRef wrong = plan->split != Split::Unset && !sizes.hasSplit(op)               ? "split"
                       : plan->gather != Exchange::Unset && !sizes.hasGather(op, split) ? "gather"
                       : plan->reduce != Exchange::Unset && !anyReduce                  ? "reduce"
-                      : plan->finish != Exchange::Unset && !sizes.hasFinish(op)        ? "finish"
+                      : plan->finish != Exchange::Unset && !canFinish(op, *plan)       ? "finish"
                                                                                        : "";
     if (wrong.empty())
       continue;

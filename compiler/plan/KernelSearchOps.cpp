@@ -45,16 +45,24 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
   const OpPlan *fixed = member.givenOps[&op - sizes.getOps().begin()];
   OpChoice plan;
   SmallVector<Exchange> finishes = {Exchange::Unset};
-  if (sizes.hasFinish(op))
+  if (op.finishes)
     finishes = {Exchange::Ordered, Exchange::Waiting, Exchange::Atomic};
   if (options->deterministic && finishes.size() > 1)
     finishes.pop_back();
+  if (op.mergedByReader && chunksOf(kernel) > 1)
+    finishes = {Exchange::Reader, Exchange::Ordered};
   int64_t items = itemsOf(member.shape(), kernel);
   bool canWait = llvm::all_of(
       op.widths, [&](int64_t width) { return finishers(width, items, kernel, Exchange::Waiting) > 0; });
   if (!canWait)
     llvm::erase(finishes, Exchange::Waiting);
-  if (fixed && fixed->finish != Exchange::Unset)
+  if (fixed && fixed->finish == Exchange::Reader && !llvm::is_contained(finishes, Exchange::Reader)) {
+    why =
+        llvm::formatv("{0} has finish = reader, which merges chunks of heads: give its kernel 2 to 16 chunks",
+                      fixed->label);
+    return;
+  }
+  if (fixed && fixed->finish != Exchange::Unset && finishes.front() != Exchange::Unset)
     finishes = {fixed->finish};
   if (finishes.front() == Exchange::Waiting && !canWait) {
     why = llvm::formatv("{0} has finish = waiting, whose rows must be a multiple of 4 times part = {1}; "

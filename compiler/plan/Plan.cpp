@@ -21,8 +21,8 @@ StringRef cfc::stringify(Split split) {
   return split == Split::Rows ? "rows" : split == Split::Columns ? "columns" : "";
 }
 
-static constexpr StringRef kExchangeNames[] = {"",        "push",    "butterfly", "bulk",   "async",
-                                               "scatter", "ordered", "atomic",    "waiting"};
+static constexpr StringRef kExchangeNames[] = {"",        "push",    "butterfly", "bulk",    "async",
+                                               "scatter", "ordered", "atomic",    "waiting", "reader"};
 StringRef cfc::stringify(Exchange exchange) { return kExchangeNames[static_cast<int>(exchange)]; }
 
 /// How many operations stand before `op`.

@@ -25,7 +25,7 @@ namespace cfc {
 /// How a linear's weights are spread over the CTAs of a cluster.
 enum class Split { Unset, Rows, Columns };
 /// How an exchange is done; docs of the kernel dialect say what each is.
-enum class Exchange { Unset, Push, Butterfly, Bulk, Async, Scatter, Ordered, Atomic, Waiting };
+enum class Exchange { Unset, Push, Butterfly, Bulk, Async, Scatter, Ordered, Atomic, Waiting, Reader };
 
 /// How a linear's weights lie in memory: row-major as in checkpoints, or in blocks (docs/design.md, "Packed
 /// weights").
@@ -82,7 +82,9 @@ struct OpChoice {
   Split split = Split::Unset;        ///< of a linear whose input is whole
   Exchange gather = Exchange::Unset; ///< of a linear's split rows
   Exchange reduce = Exchange::Unset; ///< of a linear's split columns or an attention's tokens
-  Exchange finish = Exchange::Unset; ///< of a linear whose sum runs over the items
+  /// Of a linear whose sum runs over the items, or of an attention by chunks of heads, whose softmaxes the
+  /// CTA that is last merges (ordered), or whoever reads the result (reader).
+  Exchange finish = Exchange::Unset;
   bool operator==(const OpChoice &) const = default;
 };
 

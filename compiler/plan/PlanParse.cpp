@@ -87,7 +87,7 @@ template <typename T> bool PlanParser::word(StringRef value, StringRef what, Arr
 bool PlanParser::exchange(StringRef value, ArrayRef<StringRef> allowed, Exchange &to) {
   if (!llvm::is_contained(allowed, value))
     return unknown(value, "algorithm", allowed);
-  for (int i = static_cast<int>(Exchange::Push); i <= static_cast<int>(Exchange::Waiting); ++i)
+  for (int i = static_cast<int>(Exchange::Push); i <= static_cast<int>(Exchange::Reader); ++i)
     if (stringify(static_cast<Exchange>(i)) == value)
       to = static_cast<Exchange>(i);
   return true;
@@ -190,7 +190,7 @@ bool PlanParser::opLine(Plan &plan, StringRef rest) {
     if (key == "reduce")
       return exchange(value, {"push", "butterfly", "bulk", "async", "scatter"}, op.reduce);
     if (key == "finish")
-      return exchange(value, {"ordered", "atomic", "waiting"}, op.finish);
+      return exchange(value, {"ordered", "atomic", "waiting", "reader"}, op.finish);
     return unknown(key, "key", kOpKeys);
   });
   plan.ops.push_back(std::move(op));

@@ -23,6 +23,12 @@ inline constexpr int64_t kSetWarps = 4, kSetRows = 64;
 /// Tokens of a segment of a cache.
 inline constexpr int64_t kSegmentTokens = 64;
 
+/// Whether each CTA of a cluster gets the softmaxes of some of an item's `group` query heads: where they are
+/// left to whoever reads the result.
+inline bool scattersHeads(int64_t group, const KernelPlan &kernel, const OpChoice &plan) {
+  return plan.finish == Exchange::Reader && kernel.part > 1 && group % kernel.part == 0;
+}
+
 inline int64_t setsOf(const KernelPlan &plan) { return std::max<int64_t>(1, plan.warps / kSetWarps); }
 /// Bytes of the ring and its barriers, with slots of `slot` bytes.
 inline int64_t ringBytes(const KernelPlan &plan, int64_t slot) {
@@ -43,8 +49,9 @@ struct OpSizes {
   bool takesTokens = false;                ///< it is the first to multiply with several tokens' rows
   // Attention.
   int64_t dim = 0, vDim = 0, group = 0, capacity = 0;
-  int64_t segmentGroups = 1; ///< of a head
-  int64_t cacheBytes = 2;    ///< of an element of the cache
+  int64_t segmentGroups = 1;   ///< of a head
+  int64_t cacheBytes = 2;      ///< of an element of the cache
+  bool mergedByReader = false; ///< may be, by chunks
   // All others: elements that the results have in a CTA, for each item; bytes of one.
   struct Result {
     int64_t width = 0, bytes = 0;
@@ -91,11 +98,17 @@ public:
   bool scatters(const OpSizes &op, Split split) const {
     return op.kind == OpSizes::Linear && hasReduce(op, split) && !op.gathered;
   }
+  /// Whether each CTA gets the softmaxes of its own query heads, to leave them to whoever reads the result.
+  static bool scattersHeads(const OpSizes &op, const KernelPlan &kernel, const OpChoice &plan) {
+    return cfc::scattersHeads(op.group, kernel, plan);
+  }
   /// Bytes that a CTA reads of several tokens before it multiplies: rows for a norm's scale, and its columns.
   double tokenBytes(const KernelChoice &choice, const OpSizes &op, Split split) const;
   /// Tokens that share a multiplication.
   int64_t tokens(const KernelPlan &plan) const { return groupTokens(*shape, plan); }
-  bool hasFinish(const OpSizes &op) const { return op.finishes; }
+  bool hasFinish(const OpSizes &op, const KernelPlan &plan) const {
+    return op.finishes || (op.mergedByReader && chunksOf(plan) > 1);
+  }
 
   /// Why an operation cannot be spread over the cluster as chosen, or "" if it can.
   std::string checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const;

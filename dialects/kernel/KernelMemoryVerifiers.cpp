@@ -109,8 +109,16 @@ LogicalResult ReadOp::verify() {
   return ofTokens ? success() : checkReach(*this, getItem(), tile.getNumElements());
 }
 
-/// Where items are parts of wholes (kernel.outer) the last of them stores what concerns the whole: in the
-/// kernel.finish of each run of them. There the loop's own item is any of a run.
+/// Whether `op` runs once for all parts of `whole`: in the kernel.first of one of them.
+static bool runsInFirst(Operation *op, OuterOp whole) {
+  auto first = op->getParentOfType<FirstOp>();
+  auto inner = first ? first.getPart().getDefiningOp<InnerOp>() : InnerOp();
+  return inner && whole && inner.getItem() == whole.getItem() && inner.getOf() == whole.getOf();
+}
+
+/// Where items are parts of wholes (kernel.outer) one of them stores what concerns the whole: the first, in a
+/// kernel.first, or the last, in the kernel.finish of each run of them. There the loop's own item is any of a
+/// run.
 static LogicalResult checkWhole(Operation *op, Value item) {
   auto outer = item ? item.getDefiningOp<OuterOp>() : OuterOp();
   auto finish = op->getParentOfType<FinishOp>();
@@ -121,9 +129,9 @@ static LogicalResult checkWhole(Operation *op, Value item) {
   if (loop && loop.getWork() && !(finish && finish.getShares() && item == loop.getItem()))
     return op->emitOpError("would store a head for each of its shares: put it into a kernel.finish of its "
                            "`shares`, at the loop's item");
-  if (item && item.getDefiningOp() && !(finish && finish.getEach()))
-    return op->emitOpError("would store several items to the same elements: put it into a kernel.finish of "
-                           "each of their runs");
+  if (item && item.getDefiningOp() && !(finish && finish.getEach()) && !runsInFirst(op, outer))
+    return op->emitOpError("would store several items to the same elements: put it into a kernel.first, or a "
+                           "kernel.finish of each of their runs");
   return success();
 }
 

@@ -170,7 +170,7 @@ def Kernel_ReturnOp : Kernel_Op<"return", [Pure, Terminator, ParentOneOf<["FuncO
   let summary = "end of a kernel";
   let assemblyFormat = "attr-dict";
 }
-def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItemsOp", "FinishOp", "ProducerOp"]>]> {
+def Kernel_YieldOp : Kernel_Op<"yield", [Pure, Terminator, ParentOneOf<["ForItemsOp", "FirstOp", "FinishOp", "ProducerOp"]>]> {
   let summary = "end of a region";
   let assemblyFormat = "attr-dict";
 }
@@ -234,6 +234,17 @@ def Kernel_InnerOp : Kernel_Op<"inner", [Pure]> {
   let hasVerifier = 1;
 }
 
+def Kernel_FirstOp : Kernel_Op<"first", [SingleBlockImplicitTerminator<"YieldOp">]> {
+  let summary = "runs the body in the items that have the first part, %part = 0, of a whole: what is done once for each";
+  let description = [{
+    `%part` is a kernel.inner. The body may write to the kernel.outer of the same item.
+  }];
+  let arguments = (ins Kernel_Item:$part);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$part attr-dict-with-keyword $body";
+  let hasVerifier = 1;
+}
+
 def Kernel_ProducerOp : Kernel_Op<"producer", [SingleBlockImplicitTerminator<"YieldOp">]> {
   let summary = "what the producer warp runs: the kernel's loops with the feeds of every stream, in the consumers' order";
   let regions = (region SizedRegion<1>:$body);
@@ -280,6 +291,30 @@ def Kernel_WriteOp : Kernel_Op<"write", [MemoryEffects<[MemWrite]>, AttrSizedOpe
     ::mlir::TypedValue<::mlir::MemRefType> getMemory() {
       return ::llvm::cast<::mlir::TypedValue<::mlir::MemRefType>>(getMemories().front());
     }
+  }];
+}
+def Kernel_LeaveOp : Kernel_Op<"leave", [MemoryEffects<[MemWrite]>]> {
+  let summary = "leaves an online softmax in memory [heads, states, rows, dim + 2], at %head, for a kernel.merge_states";
+  let description = [{
+    `part %part`: that of a part of the head's tokens, state %part of the head. Else the one of the new tokens, in a kernel.first:
+    the last state of the head. Each CTA stores what it has; of a whole softmax the first one of the cluster.
+  }];
+  let arguments = (ins Kernel_Tile:$state, Kernel_Mem:$memory, Kernel_Item:$head, Optional<Kernel_Item>:$part);
+  let assemblyFormat = "$state `to` $memory `at` $head (`part` $part^)? attr-dict `:` type(operands)";
+  let hasVerifier = 1;
+}
+def Kernel_MergeStatesOp : Kernel_Op<"merge_states", [MemoryEffects<[MemRead]>]> {
+  let summary = "merges what kernel.leave left in memory [heads, states, rows, dim + 2]: tile [heads * rows, dim + 2]";
+  let description = [{
+    By the left-balanced tree over the states of each head; with `new_last` the last of them, the new tokens', behind the tree.
+  }];
+  let arguments = (ins Kernel_Mem:$memory, UnitAttr:$new_last);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$memory (`new_last` $new_last^)? attr-dict `:` type($memory) `->` type($result)";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// States of a head that the tree merges.
+    int64_t numParts() { return ::llvm::cast<::mlir::MemRefType>(getMemory().getType()).getDimSize(1) - getNewLast(); }
   }];
 }
 def Kernel_LoadOp : Kernel_Op<"load", [MemoryEffects<[MemRead]>, AttrSizedOperandSegments]> {
@@ -411,7 +446,7 @@ def Kernel_AttendOp : Kernel_Op<"attend", [Pure]> {
   let hasVerifier = 1;
 }
 def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
-  let summary = "merges the token of this step into an online softmax, unless the request (`at %item`, of several) is idle";
+  let summary = "merges the token of this step into an online softmax, whole or split by heads, unless the request (`at %item`, of several) is idle";
   let description = [{
     Where the softmax is over a kernel.load_cache with `queries`, k and v are memory [tokens * heads * dim], and what is merged is
     the new tokens of the token's request up to itself, or those of its mask, but for the idle ones. Such rows become what the
@@ -430,6 +465,13 @@ def Kernel_AttendNewOp : Kernel_Op<"attend_new", [MemoryEffects<[MemRead]>]> {
     /// What streams the cached tokens of the softmax; null if it is not made in this kernel.
     LoadCacheOp getLoad();
   }];
+}
+def Kernel_EmptyStateOp : Kernel_Op<"empty_state", [Pure]> {
+  let summary = "the softmax of no tokens: like %like, an online softmax, but whole, or split, where that is partial";
+  let arguments = (ins Kernel_Tile:$like);
+  let results = (outs Kernel_Tile:$result);
+  let assemblyFormat = "$like attr-dict `:` type($like) `->` type($result)";
+  let hasVerifier = 1;
 }
 def Kernel_AtOp : Kernel_Op<"at", [MemoryEffects<[MemRead]>]> {
   let summary = "an element of memory, in a bias";

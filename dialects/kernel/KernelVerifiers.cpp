@@ -337,9 +337,10 @@ LoadCacheOp AttendNewOp::getLoad() {
     auto argument = dyn_cast<BlockArgument>(state); // what a finish has merged
     auto finish = argument ? dyn_cast<FinishOp>(argument.getOwner()->getParentOp()) : FinishOp();
     auto exchange = state.getDefiningOp<ExchangeOp>();
-    if (!finish && !exchange)
+    auto empty = state.getDefiningOp<EmptyStateOp>();
+    if (!finish && !exchange && !empty)
       break;
-    state = finish ? finish.getTile() : exchange.getTile();
+    state = finish ? finish.getTile() : exchange ? exchange.getTile() : empty.getLike();
   }
   auto attend = state.getDefiningOp<AttendOp>();
   return attend ? attend.getKv().getDefiningOp<LoadCacheOp>() : LoadCacheOp();
@@ -374,11 +375,15 @@ LogicalResult AttendNewOp::verify() {
   TileType state = getState().getType();
   if (failed(checkSoftmax(*this, state)) || failed(checkNumber(*this, getSlot(), 64, "the slot")))
     return failure();
-  for (Value x : {Value(getState()), Value(getQ()), getK(), getV()})
+  for (Value x : {Value(getQ()), getK(), getV()})
     if (isa<TileType>(x.getType()) && failed(needsReplicated(*this, x, "its operands")))
       return failure();
   LoadCacheOp load = getLoad();
-  if (load && load.getQueries())
+  bool severalTokens = load && load.getQueries();
+  for (StateAttr s : state.getStates())
+    if (s.isPartial() || s.getDim() != 0 || severalTokens)
+      return needsReplicated(*this, s, "the softmax");
+  if (severalTokens)
     return checkNewTokens(*this, load);
   if (!isa<TileType>(getK().getType()) || !isa<TileType>(getV().getType()))
     return emitOpError(

@@ -379,6 +379,17 @@ private:
   /// A head's scale of a cache; null where `memory` is.
   Value scaleOf(Value memory, Value head);
 
+  //===-- LowerStates.cpp ---------------------------------------------------------------===//
+  /// State k's `width` elements of a head, from d on.
+  using LoadOfState = llvm::function_ref<SoftmaxState(int64_t k, Value head, Value d, int64_t width)>;
+  /// Merges `n` softmaxes [heads, dim + 2], a power of two where they are more than 16, by the tree into
+  /// `to`; with `oneBehind` then the state `n`.
+  void mergeStates(Value to, int64_t heads, int64_t dim, int64_t n, bool oneBehind, LoadOfState load);
+  llvm::LogicalResult lowerFirst(FirstOp op);
+  llvm::LogicalResult lowerEmptyState(EmptyStateOp op);
+  llvm::LogicalResult lowerLeave(LeaveOp op);
+  llvm::LogicalResult lowerMergeStates(MergeStatesOp op);
+
   //===-- LowerExchange.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerExchange(ExchangeOp op);
   void pushBlocks(ExchangeOp op);
@@ -451,7 +462,7 @@ private:
   void finishElements(FinishOp op, Value index, llvm::DenseMap<Value, Values> known, Value sum);
   Value mergedPartials(FinishOp op, Value index);
   void mergePartials(FinishOp op, Value rows, int64_t local);
-  void mergeStates(FinishOp op, Value states, int64_t n, Value count);
+  void mergeStatesOf(FinishOp op, Value states, int64_t n, Value count);
   void collectItems(FinishOp op, Value from);
 
   //===-- LowerWaitingFinish.cpp ------------------------------------------------------===//

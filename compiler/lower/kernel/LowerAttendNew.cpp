@@ -140,7 +140,9 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
     return lowerAttendNewTokens(op);
   LoadCacheOp load = op.getLoad();
   TileType type = op.getState().getType();
-  int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
+  int64_t allHeads = type.getShape()[0], vDim = type.getShape()[1] - 2;
+  int64_t heads = localElements(func, type) / (vDim + 2); // of this CTA, from firstHead on
+  Value firstHead = b.div(partOffset(type), vDim + 2);
   int64_t dim = cast<TileType>(op.getK().getType()).getNumElements();
   Value scratch = b.offset(shared, layout.scratch);
   Value idle = isIdle(op.getSlot(), item(op.getItem()), load ? Value(load.getCache()) : Value());
@@ -154,12 +156,13 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
   if (!op.getBias().empty()) {
     Tokens tokens = tokensOf(load, /*report=*/false);
     newest = tokens.length;
-    bias = biasOf(op.getBias(), load, tokens, Value(), heads);
+    bias = biasOf(op.getBias(), load, tokens, firstHead, allHeads);
   }
   sync(); // the last reader of the scratch
   // One warp a head: its score in base 2.
   b.loop(warp, b.i32(heads), b.i32(warps), {}, [&](Value head, ValueRange) -> Values {
-    Value score = scoreOfNew(op, head, dim, kScale, [&](Value d) { return loadElement(op.getK(), d); });
+    Value score = scoreOfNew(op, b.add(firstHead, head), dim, kScale,
+                             [&](Value d) { return loadElement(op.getK(), d); });
     if (bias)
       score = b.fadd(score, bias(head, newest));
     b.ifThen(b.eq(lane, 0), [&] { b.store(score, b.offset(scratch, b.mul(head, 4))); });
@@ -183,7 +186,7 @@ LogicalResult KernelLowering::lowerAttendNew(AttendNewOp op) {
 /// Stores merged(head, d, width), which is made of the state.
 void KernelLowering::storeMerged(AttendNewOp op, function_ref<SoftmaxState(Value, Value, int64_t)> merged) {
   TileType type = op.getState().getType();
-  int64_t heads = type.getShape()[0], vDim = type.getShape()[1] - 2;
+  int64_t vDim = type.getShape()[1] - 2, heads = localElements(func, type) / (vDim + 2);
   Value to = bufferOf(op.getResult());
   bool inPlace = layout.isInPlace(op);
   forEachOfState(heads, vDim, [&](Value head, Value d, int64_t width) {

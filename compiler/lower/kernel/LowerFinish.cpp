@@ -61,45 +61,23 @@ void KernelLowering::collectItems(FinishOp op, Value from) {
 
 /// `n` softmaxes, a power of two where they are more than 16, one after another at `states`, into the body's
 /// tile. Those from `count` on, unless it is null, are empty, and not in memory.
-void KernelLowering::mergeStates(FinishOp op, Value states, int64_t n, Value count) {
+void KernelLowering::mergeStatesOf(FinishOp op, Value states, int64_t n, Value count) {
   TileType type = op.getTile().getType();
   int64_t heads = type.getShape()[0], dim = type.getShape()[1] - 2;
-  constexpr int64_t kAhead = 96; // words that a thread loads before it merges the first
-  int64_t width = elementsTogether(heads, dim, 2 * threads), words = 2 + width;
-  auto loadSome = [&](Value i, int64_t first, int64_t end) {
-    auto [head, d] = headAndElement(b, i, dim, width);
-    Values all;
-    for (int64_t k = first; k < end; ++k) {
-      Value at = b.i32(k), exists;
-      if (count)
-        exists = b.lt(at, count), at = b.select(exists, at, b.i32(0));
-      Value from = b.offset(states, b.mul(at, type.getNumElements() * 4));
-      for (auto [word, value] : llvm::enumerate(loadState(b, from, head, d, dim, width).flat()))
-        all.push_back(exists ? b.select(exists, value, word ? b.f32(0) : b.negInf()) : value);
-    }
-    return all;
+  auto load = [&](int64_t k, Value head, Value d, int64_t width) {
+    Value at = b.i32(k), exists;
+    if (count)
+      exists = b.lt(at, count), at = b.select(exists, at, b.i32(0));
+    Value from = b.offset(states, b.mul(at, type.getNumElements() * 4));
+    SoftmaxState state = loadState(b, from, head, d, dim, width);
+    if (!exists)
+      return state;
+    Values words = state.flat();
+    for (auto [i, word] : llvm::enumerate(words))
+      word = b.select(exists, word, i ? b.f32(0) : b.negInf());
+    return SoftmaxState::from(words);
   };
-  auto mergeTwo = [&](SoftmaxState x, SoftmaxState y) { return mergeSoftmax(b, x, y); };
-  auto mergeAll = [&](Values all) {
-    return mergeTree<SoftmaxState>(
-        all.size() / words,
-        [&](int64_t k) { return SoftmaxState::from(ValueRange(all).slice(words * k, words)); }, mergeTwo);
-  };
-  auto store = [&](Value i, SoftmaxState whole) {
-    auto [head, d] = headAndElement(b, i, dim, width);
-    storeState(b, whole, bufferOf(op.getBody().getArgument(0)), head, d, dim);
-  };
-  constexpr int64_t kAtATime = 16; // more would not fit into registers
-  if (n > kAtATime) {
-    forEach(heads * dim / width, [&](Value i) {
-      auto some = [&](int64_t k) { return mergeAll(loadSome(i, kAtATime * k, kAtATime * (k + 1))); };
-      store(i, mergeTree<SoftmaxState>(n / kAtATime, some, mergeTwo));
-    });
-    return;
-  }
-  auto load = [&](Value i) { return loadSome(i, 0, n); };
-  auto merge = [&](Value i, Values all) { store(i, mergeAll(std::move(all))); };
-  forEachAhead(tid, threads, heads * dim / width, std::max<int64_t>(1, kAhead / (words * n)), load, merge);
+  mergeStates(bufferOf(op.getBody().getArgument(0)), heads, dim, n, /*oneBehind=*/false, load);
 }
 
 /// The sums of `local` rows, from the partials at `rows` (docs: kernel.finish) into the body's tile.
@@ -119,7 +97,7 @@ void KernelLowering::mergePartials(FinishOp op, Value rows, int64_t local) {
   int64_t width = local % 4 == 0 && whole % 4 == 0 ? 4 : 1;
   StateKind kind = stateOver(op.getTile().getType().getStates(), op.getAxis())->getKind();
   if (kind == StateKind::Softmax)
-    return mergeStates(op, rows, op.runLength(), Value());
+    return mergeStatesOf(op, rows, op.runLength(), Value());
   bool max = kind == StateKind::Max;
   auto merge = [&](Value x, Value y) { return max ? b.fmax(x, y) : b.fadd(x, y); };
   Type type = width == 4 ? Type(VectorType::get({4}, b.getF32Type())) : Type(b.getF32Type());

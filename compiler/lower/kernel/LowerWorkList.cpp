@@ -201,7 +201,7 @@ LogicalResult KernelLowering::lowerFinishOfShares(FinishOp op) {
     sync();
     Value last = b.eq(b.load(b.getI32Type(), flag), groups);
     b.ifThen(last, [&] {
-      mergeStates(op, statesOfHead(op), groups, groupsWithTokens(op.getTile().getDefiningOp<AttendOp>()));
+      mergeStatesOf(op, statesOfHead(op), groups, groupsWithTokens(op.getTile().getDefiningOp<AttendOp>()));
       b.ifThen(b.eq(tid, 0), [&] { b.store(b.i32(0), counter); });
     });
     return {last};
