@@ -32,7 +32,7 @@ static runtime::Role roleOf(kernel::FuncOp func, BlockArgument arg) {
     return runtime::Role::Output;
   bool written = false, weight = false;
   for (Operation *user : arg.getUsers()) {
-    written |= isa<kernel::WriteOp>(user);
+    written |= isa<kernel::WriteOp, kernel::LeaveOp>(user);
     weight |= isa<kernel::LoadOp>(user);
     if (auto norm = dyn_cast<kernel::RmsNormOp>(user))
       weight |= norm.getGain() == arg;

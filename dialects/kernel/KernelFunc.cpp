@@ -262,16 +262,19 @@ static LogicalResult verifyArgumentUses(FuncOp func) {
     if (name && !names.insert(name.getValue()).second)
       return func.emitOpError("has two arguments with the name ") << name;
     for (Operation *write : arg.getUsers())
-      for (Operation *other : arg.getUsers())
-        if (isa<WriteOp>(write) && !isa<WriteOp, ReadOp, AttendNewOp>(other))
+      for (Operation *other : arg.getUsers()) {
+        if (!isa<WriteOp, LeaveOp>(write) || write->getName() == other->getName())
+          continue;
+        if (!isa<WriteOp, ReadOp, LeaveOp, MergeStatesOp, AttendNewOp>(other))
           return write->emitOpError("writes memory that this kernel also reads, by ")
                  << other->getName()
                  << " ahead of all barriers: write to another tensor, or read it as a tile "
                  << "behind a kernel.grid_sync or in a kernel of its own";
-        else if (isa<WriteOp>(write) && !isa<WriteOp>(other) && !isOrdered(write, other))
+        if (!isOrdered(write, other))
           return write->emitOpError(
               "writes memory that this kernel also reads: other CTAs may read before or after; "
               "write to another tensor, put a kernel.grid_sync between, or read in a kernel of its own");
+      }
   }
   return success();
 }

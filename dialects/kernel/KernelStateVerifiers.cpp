@@ -24,8 +24,17 @@ static LogicalResult checkStatesMemory(Operation *op, Value memory) {
 LogicalResult FirstOp::verify() {
   if (!getPart().getDefiningOp<InnerOp>())
     return emitOpError("takes the kernel.inner of an item: which part of its whole it is");
+  if (getBody().getNumArguments())
+    return emitOpError("has no block arguments");
+  if ((*this)->getParentOfType<FinishOp>())
+    return emitOpError("cannot stand in kernel.finish, which runs in any of the parts");
+  auto items = (*this)->getParentOfType<ForItemsOp>();
+  if (items && items.getWork())
+    return emitOpError(
+        "cannot stand in a loop by a kernel.work_list, of which several clusters have an item");
   for (Operation &op : getBody().front())
-    if (isa<ExchangeOp, MatmulOp, AttendOp, FinishOp, ForItemsOp, FirstOp, GridSyncOp>(op))
+    if (isa<ExchangeOp, MatmulOp, AttendOp, FinishOp, ForItemsOp, FirstOp, GridSyncOp, WorkListOp,
+            ProducerOp>(op))
       return op.emitOpError("cannot stand in kernel.first, which other items leave out");
   return success();
 }
@@ -41,6 +50,21 @@ static LogicalResult checkPart(LeaveOp op, Value part) {
       "item and number");
 }
 
+/// Every state of the memory is stored, and once: by the parts of the heads, and by the first of them.
+static LogicalResult checkPlaces(LeaveOp op, Value part, MemRefType memory) {
+  int64_t heads = itemsOf(op.getHead()), parts = itemsOf(part), states = memory.getDimSize(1);
+  if (heads != memory.getDimSize(0))
+    return op.emitOpError("leaves ") << heads << " heads in " << memory;
+  if (states != parts + 1 && (states != parts || !op.getPart()))
+    return op.emitOpError("needs room for ")
+           << parts << " parts of a head" << (op.getPart() ? "" : " and the new tokens") << ", not "
+           << memory;
+  for (Operation *user : op.getMemory().getUsers())
+    if (auto other = dyn_cast<LeaveOp>(user); other && other != op && !other.getPart() == !op.getPart())
+      return op.emitOpError("leaves a state where another kernel.leave does, too");
+  return success();
+}
+
 LogicalResult LeaveOp::verify() {
   TileType state = getState().getType();
   if (failed(checkSoftmax(*this, state)) || failed(checkStatesMemory(*this, getMemory())))
@@ -48,23 +72,24 @@ LogicalResult LeaveOp::verify() {
   auto memory = cast<MemRefType>(getMemory().getType());
   if (state.getShape() != memory.getShape().drop_front(2))
     return emitOpError("leaves ") << state << " in " << memory << ": the shapes do not fit";
-  if (itemsOf(getHead()) > memory.getDimSize(0))
-    return emitOpError("leaves ") << itemsOf(getHead()) << " heads in " << memory;
   auto items = (*this)->getParentOfType<ForItemsOp>();
   auto first = (*this)->getParentOfType<FirstOp>();
   Value part = getPart() ? getPart() : first ? first.getPart() : Value();
   if (!items || !part || bool(getPart()) == bool(first))
     return emitOpError("leaves that of a part of a head, with `part`, or in a kernel.first that of the new "
                        "tokens");
-  if (failed(checkPart(*this, part)))
+  if (items.getWork() || (*this)->getParentOfType<FinishOp>())
+    return emitOpError("leaves that of every item: it stands in no kernel.finish, nor in a loop by a "
+                       "kernel.work_list");
+  if (failed(checkPart(*this, part)) || failed(checkPlaces(*this, part, memory)))
     return failure();
-  if (int64_t states = itemsOf(part) + (first ? 1 : 0); states > memory.getDimSize(1))
-    return emitOpError("needs room for ") << states << " states of a head, not " << memory;
-  for (StateAttr s : state.getStates()) {
-    bool ofItems = getPart() && s.getAxis().getValue() == items.getAxis();
-    if (s.isPartial() ? !ofItems : s.getDim() != 0)
+  std::optional<StateAttr> ofItems = stateOver(state.getStates(), items.getAxis());
+  if (getPart() && (!ofItems || ofItems->getKind() != StateKind::Softmax))
+    return emitOpError("leaves that of a part of a head, which is partial(softmax) over `")
+           << items.getAxis() << "`, not " << state;
+  for (StateAttr s : state.getStates())
+    if (s.isPartial() ? !getPart() || s != *ofItems : s.getDim() != 0)
       return needsReplicated(*this, s, "the softmax");
-  }
   return success();
 }
 
@@ -84,6 +109,9 @@ LogicalResult MergeStatesOp::verify() {
 LogicalResult EmptyStateOp::verify() {
   TileType like = getLike().getType(), result = getResult().getType();
   SmallVector<StateAttr> states;
+  for (StateAttr s : like.getStates())
+    if (s.isPartial() ? s.getKind() != StateKind::Softmax : s.getDim() != 0)
+      return needsReplicated(*this, s, "the softmax");
   llvm::copy_if(like.getStates(), std::back_inserter(states), [](StateAttr s) { return !s.isPartial(); });
   auto want = TileType::get(getContext(), like.getShape(), like.getElementType(), states);
   if (result != want)

@@ -265,7 +265,7 @@ kernel.func @write_of_all(%x: memref<8xf32>, %y: memref<16xf32>) axes(item = 4 @
   kernel.for_items %i over item {
     %h = kernel.outer %i of 2
     %t = kernel.read %x : memref<8xf32> -> !kernel.tile<8xf32>
-    // expected-error@+1 {{would store several items to the same elements: put it into a kernel.finish of each of their runs}}
+    // expected-error@+1 {{would store several items to the same elements: put it into a kernel.first, or a kernel.finish of each of their runs}}
     kernel.write %t, %y at %h : !kernel.tile<8xf32>, memref<16xf32>
   }
   kernel.return
@@ -277,7 +277,7 @@ kernel.func @append_of_all(%k: memref<16xf16>, %c: !kernel.cache<heads = 1, dim 
   kernel.for_items %i over item {
     %h = kernel.outer %i of 2
     %t = kernel.read %k at %h : memref<16xf16> -> !kernel.tile<16xf16>
-    // expected-error@+1 {{would store several items to the same elements: put it into a kernel.finish of each of their runs}}
+    // expected-error@+1 {{would store several items to the same elements: put it into a kernel.first, or a kernel.finish of each of their runs}}
     kernel.append %t, %t to %c slot %slot at %h : !kernel.tile<16xf16>, !kernel.tile<16xf16>, !kernel.cache<heads = 1, dim = 16, f16>, memref<1xi64>, !kernel.item
   }
   kernel.return

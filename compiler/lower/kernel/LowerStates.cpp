@@ -81,7 +81,8 @@ LogicalResult KernelLowering::lowerLeave(LeaveOp op) {
                             : b.i32(itemsOf(op->getParentOfType<FirstOp>().getPart())); // behind all parts
   Value state = b.add(b.mul(item(op.getHead()), shape[1]), part);
   Value to = b.offset(memory.lookup(op.getMemory()), b.add(b.mul(state, whole), b.mul(partOffset(type), 4)));
-  int64_t word = std::min(wordFor(bytes), wordFor(whole));
+  // A view begins anywhere in its tile.
+  int64_t word = std::min({wordFor(bytes), wordFor(whole), wordFor(layout.tile(op.getState()))});
   b.ifThen(actsFor(type), [&] {
     forEach(bytes / word, [&](Value i) {
       Value at = b.mul(i, word);
