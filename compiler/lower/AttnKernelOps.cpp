@@ -456,24 +456,24 @@ Value KernelWriter::statesOf(attn::AttentionOp op) {
               b.getNamedAttr(kNameAttr, b.getStringAttr(attn::getValueName(op.getResult()) + ".softmax"))});
 }
 
-/// The chunk's softmax, and in the first of a head's that of the new token, for whoever reads the result.
+/// The chunk's softmax, for whoever reads the result; the first of a head's chunks leaves that of the new
+/// token, too, and does what follows.
 void KernelWriter::leaveStates(attn::AttentionOp op, Value softmax) {
   Location loc = op.getLoc();
   Value states = statesOf(op);
   LeaveOp::create(body, loc, softmax, states, item, chunk);
-  if (!op.getAppend())
-    return;
-  auto first = FirstOp::create(body, loc, std::exchange(chunk, {}));
-  OpBuilder behind = std::exchange(body, OpBuilder::atBlockEnd(&first.getBody().emplaceBlock()));
+  auto first = FirstOp::create(body, loc, std::exchange(chunk, {})); // from here on items are heads
+  body.setInsertionPointToEnd(&first.getBody().emplaceBlock());
   body.setInsertionPoint(YieldOp::create(body, loc));
   for (auto &store : std::exchange(late, {}))
     store();
+  if (!op.getAppend())
+    return;
   auto type = cast<TileType>(softmax.getType());
   SmallVector<StateAttr> split;
   llvm::copy_if(type.getStates(), std::back_inserter(split), [](StateAttr s) { return !s.isPartial(); });
   Value none = EmptyStateOp::create(body, loc, tile(type.getShape(), type.getElementType(), split), softmax);
   LeaveOp::create(body, loc, attendNew(op, none), states, item, Value());
-  body = behind;
 }
 
 /// An attention's whole result, of what its chunks have left.

@@ -54,6 +54,10 @@ void KernelWriter::writeGroup(int64_t group) {
         readAhead(value);
   for (Operation *op : shape.getOps())
     writeOp(op);
+  function.func.walk([](FirstOp first) {
+    if (isa<YieldOp>(first.getBody().front().front()))
+      first.erase(); // nothing is done once for a head
+  });
 }
 
 //===-- Structure -------------------------------------------------------------===//
