@@ -219,6 +219,17 @@ static bool canFinish(const OpSizes &op, const OpPlan &plan) {
   return op.finishes && plan.finish != Exchange::Reader;
 }
 
+/// What a choice that does not arise would take.
+static StringRef whyNone(const OpSizes &op, const OpPlan &plan, StringRef key) {
+  if (plan.split == Split::Columns)
+    return " where its columns are split";
+  if (key != "finish")
+    return "";
+  if (op.kind == OpSizes::Attention)
+    return "; ordered and reader are possible, of chunks of heads of one token, which only linears read";
+  return op.finishes ? " = reader; that is of an attention" : "";
+}
+
 /// Choices that are given but do not arise.
 bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
   const KernelShape &shape = member.shape();
@@ -298,8 +309,7 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
     if (wrong.empty())
       continue;
     refusal.add(Refusal::Names,
-                llvm::formatv("{0} has no choice '{1}'{2}", plan->label, wrong,
-                              plan->split == Split::Columns ? " where its columns are split" : ""),
+                llvm::formatv("{0} has no choice '{1}'{2}", plan->label, wrong, whyNone(op, *plan, wrong)),
                 placeOf(*plan, wrong));
     return false;
   }

@@ -56,13 +56,13 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
       op.widths, [&](int64_t width) { return finishers(width, items, kernel, Exchange::Waiting) > 0; });
   if (!canWait)
     llvm::erase(finishes, Exchange::Waiting);
-  if (fixed && fixed->finish == Exchange::Reader && !llvm::is_contained(finishes, Exchange::Reader)) {
-    why =
-        llvm::formatv("{0} has finish = reader, which merges chunks of heads: give its kernel 2 to 16 chunks",
-                      fixed->label);
+  bool given = fixed && fixed->finish != Exchange::Unset;
+  if (given && op.kind == OpSizes::Attention && finishes.front() == Exchange::Unset) {
+    why = llvm::formatv("{0} has finish = {1}, which is of chunks of heads: give its kernel 2 to 16 chunks",
+                        fixed->label, stringify(fixed->finish));
     return;
   }
-  if (fixed && fixed->finish != Exchange::Unset && finishes.front() != Exchange::Unset)
+  if (given)
     finishes = {fixed->finish};
   if (finishes.front() == Exchange::Waiting && !canWait) {
     why = llvm::formatv("{0} has finish = waiting, whose rows must be a multiple of 4 times part = {1}; "
@@ -70,13 +70,13 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
                         fixed->label, kernel.part);
     return;
   }
-  auto given = [&](Exchange OpChoice::*key) { return fixed ? fixed->*key : Exchange::Unset; };
+  auto fixedTo = [&](Exchange OpChoice::*key) { return fixed ? fixed->*key : Exchange::Unset; };
   for (Split split : splitsOf(kernel, op, fixed, member))
     for (Exchange finish : finishes) {
       size_t first = to.all.size();
-      for (Exchange gather : algorithms(sizes.hasGather(op, split), given(&OpChoice::gather)))
+      for (Exchange gather : algorithms(sizes.hasGather(op, split), fixedTo(&OpChoice::gather)))
         for (Exchange reduce :
-             algorithms(sizes.hasReduce(op, split), given(&OpChoice::reduce), op.kind == OpSizes::Linear)) {
+             algorithms(sizes.hasReduce(op, split), fixedTo(&OpChoice::reduce), op.kind == OpSizes::Linear)) {
           plan.split = split, plan.gather = gather, plan.reduce = reduce, plan.finish = finish;
           std::string against = sizes.checkSplit(kernel, op, plan);
           if (why.empty())
