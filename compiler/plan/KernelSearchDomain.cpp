@@ -212,10 +212,12 @@ bool KernelSearch::findDomain(Domain &domain, Refusal &refusal) {
          checkValues(domain, refusal);
 }
 
-/// Whether an operation can ever finish as a plan says.
-static bool canFinish(const OpSizes &op, const OpPlan &plan) {
+/// Whether an operation of a kernel can ever finish as a plan says.
+static bool canFinish(const KernelShape &shape, const KernelPlan &given, const OpSizes &op,
+                      const OpPlan &plan) {
   if (op.kind == OpSizes::Attention)
-    return op.mergedByReader && (plan.finish == Exchange::Ordered || plan.finish == Exchange::Reader);
+    return op.mergedByReader && shape.takesChunks() && (!given.chunks || chunksOf(given) > 1) &&
+           (plan.finish == Exchange::Ordered || plan.finish == Exchange::Reader);
   return op.finishes && plan.finish != Exchange::Reader;
 }
 
@@ -226,7 +228,8 @@ static StringRef whyNone(const OpSizes &op, const OpPlan &plan, StringRef key) {
   if (key != "finish")
     return "";
   if (op.kind == OpSizes::Attention)
-    return "; ordered and reader are possible, of chunks of heads of one token, which only linears read";
+    return "; ordered and reader are possible, of 2 to 16 chunks of heads of one token, which linears of "
+           "other kernels read";
   return op.finishes ? " = reader; that is of an attention" : "";
 }
 
@@ -304,8 +307,9 @@ bool KernelSearch::checkNames(const Member &member, Refusal &refusal) {
     StringRef wrong = plan->split != Split::Unset && !sizes.hasSplit(op)               ? "split"
                       : plan->gather != Exchange::Unset && !sizes.hasGather(op, split) ? "gather"
                       : plan->reduce != Exchange::Unset && !anyReduce                  ? "reduce"
-                      : plan->finish != Exchange::Unset && !canFinish(op, *plan)       ? "finish"
-                                                                                       : "";
+                      : plan->finish != Exchange::Unset && !canFinish(shape, member.given, op, *plan)
+                          ? "finish"
+                          : "";
     if (wrong.empty())
       continue;
     refusal.add(Refusal::Names,

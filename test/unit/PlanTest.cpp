@@ -149,11 +149,15 @@ TEST_CASE("what a plan fixes stays, the rest is planned") {
 }
 
 TEST_CASE("few KV heads are cut into chunks, which small clusters take") {
+  auto [finish, merged] =
+      GENERATE(std::pair("ordered", "attention(%o): the chunks of a head merged"),
+               std::pair("reader", "attention(%o): the chunks of all heads merged by who reads them"));
   Planned planned("llama3_8b_attention");
   std::optional<Plan> plan = planned.given("kernel 0: part = 2\nkernel 1: chunks = 4, joined = 1\n"
                                            "kernel 2: joined = 1\nop linear(%q, %k, %v): kernel = 0\n"
-                                           "op rope(%qr, %kr): kernel = 1\nop attention(%o): kernel = 1\n"
-                                           "op linear(%y): kernel = 2\n");
+                                           "op rope(%qr, %kr): kernel = 1\n"
+                                           "op attention(%o): kernel = 1, finish = " +
+                                           std::string(finish) + "\nop linear(%y): kernel = 2\n");
   INFO(planned.message);
   REQUIRE(plan);
   CHECK(plan->launches().size() == 1);
@@ -162,9 +166,21 @@ TEST_CASE("few KV heads are cut into chunks, which small clusters take") {
   std::optional<Explanation> found =
       explainPlan(planned.graph(), *plan, planned.machine, 4096, sharedBytesOf);
   REQUIRE(found);
-  for (const char *part : {"then 32 chunks of a head, then", "4096 cached tokens in 4 chunks",
-                           "attention(%o): the chunks of a head merged"})
+  for (const char *part : {"then 32 chunks of a head, then", "4096 cached tokens in 4 chunks", merged})
     CHECK_THAT(explanationText(*found), Contains(part));
+}
+
+TEST_CASE("whoever reads an attention merges its chunks where that is quicker") {
+  Planned planned("llama3_70b_rank");
+  PlanOptions options;
+  options.length = 8192;
+  std::optional<Plan> plan = planned.plan(options);
+  INFO(planned.message);
+  REQUIRE(plan);
+  const OpPlan *attention = plan->find("attention(%o)");
+  REQUIRE(attention);
+  CHECK(chunksOf(plan->kernels[attention->kernel]) > 1);
+  CHECK(attention->finish == Exchange::Reader);
 }
 
 TEST_CASE("how many copies are in the air follows what is streamed, and beside what") {
@@ -230,6 +246,10 @@ TEST_CASE("plans that are no text of a plan") {
         "p.plan:2:25: error: unknown algorithm 'pusch'; did you mean 'push'?");
   CHECK(parseError("graph a\nop linear(%y): gather = ordered") ==
         "p.plan:2:25: error: unknown algorithm 'ordered'; known are push, butterfly, bulk, async");
+  CHECK(parseError("graph a\nop attention(%o): finish = readers") ==
+        "p.plan:2:28: error: unknown algorithm 'readers'; did you mean 'reader'?");
+  CHECK(parseError("graph a\nop attention(%o): reduce = reader") ==
+        "p.plan:2:28: error: unknown algorithm 'reader'; known are push, butterfly, bulk, async, scatter");
   CHECK(parseError("graph a\nop linear(%y): finnish = ordered") ==
         "p.plan:2:16: error: unknown key 'finnish'; did you mean 'finish'?");
   CHECK(parseError("graph a\nop linear(%y): split = 2") ==
@@ -302,8 +322,19 @@ TEST_CASE("plans for another graph, or of what a graph does not have") {
   CHECK_THAT(refuse("graph llama2_7b_attention\nop rope(%qr, %kr): gather = push"),
              Contains("no choice 'gather'"));
   CHECK_THAT(refuse("graph llama2_7b_attention\nop linear(%y): split = rows"), Contains("no choice 'split'"));
-  CHECK_THAT(refuse("graph llama2_7b_attention\nop attention(%o): finish = ordered"),
-             Contains("no choice 'finish'"));
+  const std::string chunks = "attention(%o) has no choice 'finish'; ordered and reader are possible, of 2 to "
+                             "16 chunks of heads of one token, which linears of other kernels read";
+  const std::string cut = "graph llama2_7b_attention\nop linear(%q, %k, %v): kernel = 0\n"
+                          "op rope(%qr, %kr): kernel = 1\nop linear(%y): kernel = 2\n";
+  for (const char *finish : {"ordered", "reader", "waiting", "atomic"})
+    CHECK_THAT(refuse(std::string("graph llama2_7b_attention\nop attention(%o): finish = ") + finish),
+               Contains(chunks));
+  for (const char *lines :
+       {"op attention(%o): finish = waiting", "kernel 1: chunks = 1\nop attention(%o): finish = reader",
+        "kernel 1: part = 1, warps = 4, chunks = work\nop attention(%o): finish = reader"})
+    CHECK_THAT(refuse(cut + lines), Contains(chunks));
+  CHECK_THAT(refuse("graph llama2_7b_attention\nop linear(%y): finish = reader"),
+             Contains("linear(%y) has no choice 'finish' = reader; that is of an attention"));
   CHECK_THAT(refuse("graph llama2_7b_attention\nop linear(%q, %k, %v): split = columns, gather = push"),
              Contains("no choice 'gather' where its columns are split"));
 }
@@ -354,6 +385,9 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
              Contains("chunks = 3; 1, 2, 4, 8, 16 and work are possible"));
   CHECK_THAT(refuse(cut + "kernel 1: chunks = 32"),
              Contains("chunks = 32; 1, 2, 4, 8, 16 and work are possible"));
+  CHECK_THAT(refuse(cut + "op attention(%o): finish = reader"),
+             Contains("attention(%o) has finish = reader, which is of chunks of heads: give its kernel 2 to "
+                      "16 chunks"));
   CHECK_THAT(refuse(cut + "kernel 1: part = 4, chunks = 8"),
              Contains("shares the 16 groups of a head's tokens among part = 4 times chunks = 8 CTAs"));
   planned.machine.residentClusters[2].erase(16);
@@ -363,7 +397,7 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
 }
 
 TEST_CASE("few KV heads have more groups of segments, which as many more CTAs can share") {
-  auto [name, groups] = GENERATE(std::pair("llama3_70b_rank", 64), std::pair("gqa_small", 32));
+  auto [name, groups] = GENERATE(std::pair("llama3_70b_rank", 128), std::pair("gqa_small", 32));
   CAPTURE(name);
   Planned planned(name);
   const std::string cut = "op linear(%q, %k, %v): kernel = 0\nop rope(%qr, %kr): kernel = 1\n"

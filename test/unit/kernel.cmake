@@ -2,6 +2,7 @@ if(TARGET CfcEmu AND TARGET CfcKernelLower)
   cfc_mlir_library(CfcKernelHarness SOURCES KernelHarness.cpp
     LINK CfcKernel CfcKernelLower CfcKernelManifest CfcEmu CfcRuntime CfcAttnMath Catch2::Catch2 MLIRParser MLIRTransforms)
   cfc_unit_test(AttendTest SOURCES AttendTest.cpp LINK CfcKernelHarness fmt::fmt)
+  cfc_unit_test(StatesTest SOURCES StatesTest.cpp LINK CfcKernelHarness fmt::fmt)
   cfc_unit_test(BatchAttendTest SOURCES BatchAttendTest.cpp LINK CfcKernelHarness fmt::fmt)
   cfc_unit_test(ExchangeTest SOURCES ExchangeTest.cpp ExchangeMutantTest.cpp LINK CfcKernelHarness fmt::fmt)
   cfc_unit_test(KernelTest SOURCES KernelTest.cpp LINK CfcKernelHarness fmt::fmt)
