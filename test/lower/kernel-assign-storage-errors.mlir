@@ -277,6 +277,29 @@ module attributes {kernel.workspace_bytes = 1024 : i64, kernel.zero_bytes = 16 :
 
 // -----
 
+// A kernel.leave writes, too.
+module {
+  kernel.func @leaves(%x: memref<1x66xf32>, %states: memref<1x3x1x66xf32>) axes(item = 2 @grid) plan() {
+    %t = kernel.read %x : memref<1x66xf32> -> !kernel.tile<1x66xf32>
+    kernel.for_items %i over item {
+      %h = kernel.outer %i of 2
+      %n = kernel.inner %i of 2
+      kernel.first %n {
+        kernel.leave %t to %states at %h : !kernel.tile<1x66xf32>, memref<1x3x1x66xf32>, !kernel.item
+      }
+    }
+    kernel.return
+  }
+  kernel.func @early(%y: memref<66xf32>, %states: memref<1x3x1x66xf32>) axes() plan(pdl = 1) {
+    %t = kernel.read %y : memref<66xf32> -> !kernel.tile<66xf32>
+    // expected-error@+1 {{has a gain that a kernel of this file writes, which with pdl = 1 may not be there yet: leave out pdl}}
+    %n = kernel.rms_norm %t, %states eps 1.0e-5 : !kernel.tile<66xf32>, memref<1x3x1x66xf32> -> !kernel.tile<66xf32>
+    kernel.return
+  }
+}
+
+// -----
+
 // What a kernel may write is any of the memories that it names.
 kernel.func @makes_panels(%x: memref<64xf16>, %y: memref<32xf16>, %w: memref<32xf16>) axes(panel = 4 @grid) plan(pdl = 1, lets_next = 2) {
   kernel.for_items %i over panel {

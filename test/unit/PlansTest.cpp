@@ -74,13 +74,14 @@ public:
   int severalKernels = 0;
 };
 
-/// A plan of three kernels, the second by chunks of heads; joined: in one launch.
-std::string chunksOf(int64_t part, int64_t chunks, bool joined) {
+/// A plan of three kernels, the second by chunks of heads, which the last of them merges (ordered), or the
+/// third kernel (reader); joined: in one launch.
+std::string chunksOf(int64_t part, int64_t chunks, bool joined, const std::string &finish) {
   return fmt::format("graph block\nkernel 0: part = {0}\nkernel 1: part = {0}, chunks = {1}, joined = {2}\n"
                      "kernel 2: part = {0}, joined = {2}\nop linear(%q, %k, %v): kernel = 0\n"
-                     "op rope(%qr, %kr): kernel = 1\nop attention(%o, %lse): kernel = 1\n"
+                     "op rope(%qr, %kr): kernel = 1\nop attention(%o, %lse): kernel = 1, finish = {3}\n"
                      "op linear(%y): kernel = 2\n",
-                     part, chunks, int(joined));
+                     part, chunks, int(joined), finish);
 }
 
 void checkPlans(const Block &block) {
@@ -88,7 +89,8 @@ void checkPlans(const Block &block) {
   for (int64_t size : {1, 2, 4, 8, 16})
     bits.check(clustersOf(size), lengths.size(), lengths.size());
   for (auto [part, chunks] : {std::pair(1, 16), {2, 4}, {4, 2}, {8, 2}})
-    bits.check(chunksOf(part, chunks, part % 4 == 2), lengths.size(), lengths.size());
+    for (const char *finish : {"ordered", "reader"})
+      bits.check(chunksOf(part, chunks, part % 4 == 2, finish), lengths.size(), lengths.size());
   bits.checkRandom();
   CHECK(bits.plans.size() >= numRandom);
   CHECK(bits.sizes == std::set<unsigned>{1, 2, 4, 8, 16});
@@ -122,6 +124,77 @@ TEST_CASE("plans: sizes that are no powers of two", "[plans]") {
   Bits bits(block.text(), block.coarsest());
   bits.checkRandom(10);
   CHECK(bits.severalKernels > 0);
+}
+
+namespace {
+/// What an attention of few KV heads may have, with two linears that read its result.
+struct Variant {
+  const char *name, *cache = "f16", *scales = "", *operands = "", *attributes = "", *bias = "";
+  const char *arguments = "";
+};
+
+std::string textOf(const Variant &v) {
+  return fmt::format(R"(
+attn.graph @variant(%q: tensor<1x288xf16>, %k: tensor<1x96xf16>, %v: tensor<1x32xf16>, %w_o: tensor<72x96xf16>, %w_p: tensor<40x96xf16>,
+    %cache: !attn.kv_cache<heads = 2, dim = 48, v_dim = 16, {0}>, %slot: tensor<1xi64>, %len: !attn.lengths<1, capacity = 256>{5})
+    -> (tensor<1x72xf16>, tensor<1x40xf16>, tensor<1x96xf16> {{attn.name = "o"}}, tensor<1x6xf32> {{attn.name = "lse"}}) {{
+  %c = attn.kv_append %cache, %k, %v at %slot{1}
+  %o, %lse = attn.attention %q, %c, %len{2}{1} {{scale = 0.25{3}}}{4}
+  %y = attn.linear %o, [%w_o]
+  %z = attn.linear %o, [%w_p]
+  attn.return %y, %z, %o, %lse
+}})",
+                     v.cache, v.scales, v.operands, v.attributes, v.bias, v.arguments);
+}
+
+/// The two readers in kernels of their own, or in one.
+std::string variantPlan(int64_t part, int64_t chunks, const char *finish, int64_t second) {
+  return fmt::format("graph variant\nkernel 0: part = {}, chunks = {}\nop kv_append(%c): kernel = 0\n"
+                     "op attention(%o, %lse): kernel = 0, finish = {}\nop linear(%y): kernel = 1\n"
+                     "op linear(%z): kernel = {}\n",
+                     part, chunks, finish, second);
+}
+} // namespace
+
+TEST_CASE("plans: whoever reads an attention merges its chunks, with all that scores may have") {
+  constexpr const char *kBias = R"( bias(%h, %i, %j) {
+    %slope = attn.at %slopes[%h]
+    %distance = arith.subi %j, %i : index
+    %narrow = arith.index_cast %distance : index to i32
+    %f = arith.sitofp %narrow : i32 to f32
+    %bias_of_score = arith.mulf %slope, %f : f32
+    attn.yield %bias_of_score
+  })";
+  constexpr const char *kScales = " scales %k_scale, %v_scale";
+  auto variant = GENERATE_COPY(
+      Variant{"sinks", "f16", "", " sinks %sinks", "", "", ", %sinks: tensor<6xbf16>"},
+      Variant{"window", "f16", "", "", ", window = 70"},
+      Variant{"softcap", "bf16", "", "", ", softcap = 2.0"},
+      Variant{"bias", "f16", "", "", "", kBias, ", %slopes: tensor<6xf32>"},
+      Variant{"f8", "f8E4M3FN", kScales, "", "", "", ", %k_scale: tensor<1xf32>, %v_scale: tensor<2xf32>"},
+      Variant{"all", "f8E4M3FN", kScales, " sinks %sinks", ", softcap = 3.0, window = 100", kBias,
+              ", %slopes: tensor<6xf32>, %sinks: tensor<6xf32>, %k_scale: tensor<2xf32>, %v_scale: "
+              "tensor<1xf32>"});
+  CAPTURE(variant.name);
+  Graph graph(textOf(variant));
+  GraphRun whole(graph, "graph variant\nkernel 0: part = 4\nop attention(%o, %lse): kernel = 0\n");
+  std::vector<TensorMap> inputs, outputs;
+  for (int64_t length : lengths) {
+    CAPTURE(length);
+    inputs.push_back(graph.inputs(1, length, capacity));
+    outputs.push_back(whole.launch(inputs.back(), 1));
+    CHECK(mismatch(graph, whole, inputs.back(), outputs.back(), toleranceFor(DType::bf16)) == "");
+  }
+  for (auto [part, chunks] : {std::pair(1, 16), {2, 8}, {4, 4}, {8, 2}})
+    for (const char *finish : {"ordered", "reader"}) {
+      GraphRun run(graph, variantPlan(part, chunks, finish, part % 4 ? 2 : 1));
+      INFO(run.planText());
+      for (size_t i = 0; i < lengths.size(); ++i) {
+        CAPTURE(lengths[i]);
+        CHECK(differingBits(run.launch(inputs[i], 10 * part + i), outputs[i]) == "");
+        CHECK(run.takeStatus() == 0);
+      }
+    }
 }
 
 // Six slots over two CTAs: three slots each are no subtree of the sum.
