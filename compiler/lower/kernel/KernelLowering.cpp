@@ -226,9 +226,11 @@ void KernelLowering::clearMarks() {
 void KernelLowering::leaveMarks(int64_t thread) {
   if (profile < 0)
     return;
-  if (thread) // consumers have waited
-    waitForLastKernel();
   b.ifThen(b.eq(tid, thread), [&] {
+    // Consumers have waited. Of the producer one lane does: the others would come here while it still
+    // streams, and stop their warp with it.
+    if (thread)
+      waitForLastKernel();
     Value cta = b.add(b.mul(b.create<simt::ClusterIdOp>(b.getI32Type()), func.clusterSize()), rank);
     Value first = b.offset(workspace, b.add(b.mul(b.wide(cta), kMaxMarks * 8), b.i64(profile)));
     for (auto [i, by] : llvm::enumerate(markThreads))
