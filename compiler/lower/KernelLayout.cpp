@@ -130,6 +130,14 @@ ReadOp cfc::kernel::readInPlace(Value tile) {
   return direct ? read : ReadOp();
 }
 
+NormalizeOp cfc::kernel::normalizedBy(MergeStatesOp merge) {
+  Value state = merge.getResult();
+  auto normalize = state.hasOneUse() ? dyn_cast<NormalizeOp>(*state.user_begin()) : NormalizeOp();
+  bool isDirect = normalize && normalize == merge->getNextNode() && !normalize.getSinks() &&
+                  normalize.getLse().use_empty();
+  return isDirect ? normalize : NormalizeOp();
+}
+
 int64_t KernelLayout::allocate(int64_t bytes) {
   int64_t at = sharedBytes;
   sharedBytes += llvm::alignTo(bytes, 16);
@@ -271,8 +279,12 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
       local[value] = {value, tileBytes(func, value), first, first};
   };
   for (Operation *op : order) {
+    // What a merge of states normalizes is written there.
+    auto normalize = dyn_cast<NormalizeOp>(op);
+    auto merge = normalize ? normalize.getState().getDefiningOp<MergeStatesOp>() : MergeStatesOp();
+    Operation *writer = merge && normalizedBy(merge) == normalize ? merge : op;
     for (Value result : op->getResults())
-      add(result, number[op]);
+      add(result, number[writer]);
     if (auto finish = dyn_cast<FinishOp>(op))
       add(finish.getBody().getArgument(0), number[op]);
     if (auto attend = dyn_cast<AttendOp>(op))

@@ -110,6 +110,10 @@ AttendColumns attendColumns(FuncOp func, KvStreamType kv, int64_t heads);
 /// loads it from memory by itself, and the tile takes no shared memory. Else null.
 ReadOp readInPlace(mlir::Value tile);
 
+/// The normalize that a merge of states does itself, element by element, where nothing else needs the merged
+/// state. Else null.
+NormalizeOp normalizedBy(MergeStatesOp merge);
+
 /// What a worker of an exchange sends to another, and where that lies. All sizes and places are bytes.
 ///
 /// A block is `rows` runs of `rowBytes`, `sourceStride` apart in the tile and `targetStride` apart where it

@@ -302,9 +302,9 @@ static LogicalResult checkPages(LoadCacheOp op, CacheType cache) {
 
 /// Groups of segments of a head, whatever its length (docs/design.md, "Order of sums").
 static LogicalResult checkGroups(Operation *op, int64_t groups) {
-  if (groups == 16 || groups == 32 || groups == 64)
+  if (groups == 16 || groups == 32 || groups == 64 || groups == 128)
     return success();
-  return op->emitOpError("has ") << groups << " groups of segments; 16, 32 and 64 are possible";
+  return op->emitOpError("has ") << groups << " groups of segments; 16, 32, 64 and 128 are possible";
 }
 
 static LogicalResult checkChunk(LoadCacheOp op) {

@@ -339,7 +339,7 @@ def Kernel_LoadCacheOp : Kernel_Op<"load_cache", [MemoryEffects<[MemRead]>, Attr
   let description = [{
     Of a cache of several requests item r * heads + h is head h of request r, and `length` and `slot` have an element for each request.
     `pages` [requests, pages of a request] says where pages of a paged cache lie; one outside of the pool counts as the nearest in it.
-    Segments of a head are 64 tokens, and lie in `groups` (16, 32 or 64) of as many consecutive segments each (docs/design.md, "Order of sums").
+    Segments of a head are 64 tokens, and lie in `groups` (16, 32, 64 or 128) of as many consecutive segments each (docs/design.md, "Order of sums").
     `chunk`, a kernel.inner: only that part of the groups; the head is then the kernel.outer of the same item.
     Or a share of the item (kernel.for_items … by %work).
     `window`, where it is not 0: of the cached tokens and the new one (where there is a slot) the last so many. Segments before

@@ -382,9 +382,13 @@ private:
   //===-- LowerStates.cpp ---------------------------------------------------------------===//
   /// State k's `width` elements of a head, from d on.
   using LoadOfState = llvm::function_ref<SoftmaxState(int64_t k, Value head, Value d, int64_t width)>;
-  /// Merges `n` softmaxes [heads, dim + 2], a power of two where they are more than 16, by the tree into
-  /// `to`; with `oneBehind` then the state `n`.
-  void mergeStates(Value to, int64_t heads, int64_t dim, int64_t n, bool oneBehind, LoadOfState load);
+  using StoreOfState = llvm::function_ref<void(SoftmaxState merged, Value head, Value d)>;
+  /// Merges `n` softmaxes [heads, dim + 2], a power of two where they are more than 16, by the tree; with
+  /// `oneBehind` then the state `n`. What a thread has merged it gives to `storeMerged`.
+  void mergeStates(int64_t heads, int64_t dim, int64_t n, bool oneBehind, LoadOfState load,
+                   StoreOfState storeMerged);
+  /// Stores o / l of a head's elements from d on, 0 where l is 0.
+  void storeNormalized(NormalizeOp op, const SoftmaxState &state, Value head, Value d);
   llvm::LogicalResult lowerFirst(FirstOp op);
   llvm::LogicalResult lowerEmptyState(EmptyStateOp op);
   llvm::LogicalResult lowerLeave(LeaveOp op);

@@ -204,7 +204,18 @@ void KernelLowering::storeMerged(AttendNewOp op, function_ref<SoftmaxState(Value
   }
 }
 
+void KernelLowering::storeNormalized(NormalizeOp op, const SoftmaxState &state, Value head, Value d) {
+  int64_t dim = op.getState().getType().getShape()[1] - 2;
+  Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, state.l, b.f32(0));
+  Value l = b.select(empty, b.f32(1), state.l);
+  Value first = b.add(b.mul(head, dim), d);
+  for (auto [j, o] : llvm::enumerate(state.o))
+    storeElement(op.getResult(), b.add(first, j), b.select(empty, b.f32(0), b.fdiv(o, l)));
+}
+
 LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
+  if (auto merge = op.getState().getDefiningOp<MergeStatesOp>(); merge && normalizedBy(merge) == op)
+    return success(); // done where it is merged
   TileType type = op.getState().getType();
   int64_t dim = type.getShape()[1] - 2, heads = localElements(func, type) / (dim + 2);
   Value from = bufferOf(op.getState());
@@ -223,12 +234,7 @@ LogicalResult KernelLowering::lowerNormalize(NormalizeOp op) {
     return SoftmaxState{b.select(empty, s.m, all.m), b.select(empty, s.l, all.l), all.o};
   };
   forEachOfState(heads, dim, [&](Value head, Value d, int64_t width) {
-    SoftmaxState s = withSink(loadState(b, from, head, d, dim, width), head);
-    Value empty = b.createOrFold<arith::CmpFOp>(b.loc, arith::CmpFPredicate::OEQ, s.l, b.f32(0));
-    Value l = b.select(empty, b.f32(1), s.l);
-    Value first = b.add(b.mul(head, dim), d);
-    for (auto [j, o] : llvm::enumerate(s.o))
-      storeElement(op.getResult(), b.add(first, j), b.select(empty, b.f32(0), b.fdiv(o, l)));
+    storeNormalized(op, withSink(loadState(b, from, head, d, dim, width), head), head, d);
   });
   forEach(heads, [&](Value head) {
     SoftmaxState s = withSink(loadState(b, from, head, b.i32(0), dim, 1), head);

@@ -77,7 +77,9 @@ void KernelLowering::mergeStatesOf(FinishOp op, Value states, int64_t n, Value c
       word = b.select(exists, word, i ? b.f32(0) : b.negInf());
     return SoftmaxState::from(words);
   };
-  mergeStates(bufferOf(op.getBody().getArgument(0)), heads, dim, n, /*oneBehind=*/false, load);
+  Value to = bufferOf(op.getBody().getArgument(0));
+  mergeStates(heads, dim, n, /*oneBehind=*/false, load,
+              [&](SoftmaxState state, Value head, Value d) { storeState(b, state, to, head, d, dim); });
 }
 
 /// The sums of `local` rows, from the partials at `rows` (docs: kernel.finish) into the body's tile.

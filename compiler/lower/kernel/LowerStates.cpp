@@ -11,8 +11,8 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-void KernelLowering::mergeStates(Value to, int64_t heads, int64_t dim, int64_t n, bool oneBehind,
-                                 LoadOfState load) {
+void KernelLowering::mergeStates(int64_t heads, int64_t dim, int64_t n, bool oneBehind, LoadOfState load,
+                                 StoreOfState storeMerged) {
   constexpr int64_t kAhead = 112; // words that a thread loads before it merges the first
   int64_t width = elementsTogether(heads, dim, 2 * threads), words = 2 + width;
   auto loadSome = [&](Value i, int64_t first, int64_t end) {
@@ -31,7 +31,7 @@ void KernelLowering::mergeStates(Value to, int64_t heads, int64_t dim, int64_t n
   };
   auto store = [&](Value i, SoftmaxState whole) {
     auto [head, d] = headAndElement(b, i, dim, width);
-    storeState(b, whole, to, head, d, dim);
+    storeMerged(whole, head, d);
   };
   constexpr int64_t kAtATime = 16; // more would not fit into registers
   if (n > kAtATime) {
@@ -100,7 +100,14 @@ LogicalResult KernelLowering::lowerMergeStates(MergeStatesOp op) {
     Value ofHead = b.add(b.mul(b.div(head, rows), states), k);
     return loadState(b, b.offset(from, b.mul(ofHead, bytes)), b.rem(head, rows), d, dim, width);
   };
-  mergeStates(bufferOf(op.getResult()), shape[0] * rows, dim, op.numParts(), op.getNewLast(), load);
+  NormalizeOp normalize = normalizedBy(op);
+  auto store = [&](SoftmaxState state, Value head, Value d) {
+    if (normalize)
+      storeNormalized(normalize, state, head, d);
+    else
+      storeState(b, state, bufferOf(op.getResult()), head, d, dim);
+  };
+  mergeStates(shape[0] * rows, dim, op.numParts(), op.getNewLast(), load, store);
   sync();
   return success();
 }
