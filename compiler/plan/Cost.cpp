@@ -388,7 +388,7 @@ void Walk::launch(bool cooperative, bool beside) {
   // A kernel that starts early fills its rings while the one before streams: the memory gains nothing but
   // what that one has left idle at its end, unless that streams little and leaves room for all.
   constexpr double kWhole = 1e9;
-  if (beside)
+  if (beside || (early && place.behindIdle))
     idle = kWhole;
   else
     idle = early ? machine.endUs * !place.alone : std::max(0.0, idle - 0.7 * us);
@@ -451,7 +451,9 @@ void Walk::round(int64_t nowClusters, int64_t times) {
   ctas = clusters * plan.part;
   // An SM gets as many CTAs as it may hold, though others have none (measured).
   perSm = std::min(plan.ctasPerSm, ctas);
-  ringUs = double(ctas) * plan.ringStages * slotBytes / machine.bandwidth * 1e6;
+  // Behind what leaves the memory idle only whole rings count: a slot is filled again behind its tile alone.
+  int64_t filled = plan.ringStages - (place.behindIdle ? setsOf(plan) : 0);
+  ringUs = double(ctas) * filled * slotBytes / machine.bandwidth * 1e6;
   double start = now;
   for (auto [op, opPlan] : llvm::zip_equal(sizes->getOps(), choice->ops)) {
     if (isBeyondLimit())
@@ -554,8 +556,8 @@ static bool fitsBeside(const KernelSizes &sizes, const KernelChoice &choice, con
   if (!place.freeSms || !startsEarly(kernel) || kernel.part > 1)
     return false;
   int64_t bytes = sizes.besideRing(choice) + ringBytes(kernel, sizes.slotBytes(choice));
-  int64_t each = std::min<int64_t>(2, machine.sharedBytesPerSm / (bytes + machine.sharedReserved));
-  return clustersOf(sizes.getShape(), kernel, machine) <= place.freeSms * each;
+  // Two on an SM begin while the first launch still streams, and slow it down (measured).
+  return bytes <= machine.sharedLimit(1) && clustersOf(sizes.getShape(), kernel, machine) <= place.freeSms;
 }
 
 LaunchCost cfc::predict(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoice> choices,

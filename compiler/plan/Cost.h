@@ -49,8 +49,11 @@ struct Place {
   bool alone = true;   ///< it is all of it
   double behindUs = 0; ///< in which the memory streams all that the launch behind it wants
   int64_t freeSms = 0; ///< that the launch before it leaves free, however it is planned
+  /// The layer before leaves the memory idle for longer than a ring takes to fill: it waits for itself most
+  /// of the time, with one request's one or two KV heads.
+  bool behindIdle = false;
   /// That of a kernel which others of the launch are joined to: no launch is behind it.
-  Place ofEarlierKernel() const { return {alone, 0, freeSms}; }
+  Place ofEarlierKernel() const { return {alone, 0, freeSms, behindIdle}; }
   auto operator<=>(const Place &) const = default;
 };
 

@@ -21,13 +21,21 @@ double cfc::streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLe
 static int64_t freeSmsBeside(const KernelShape &shape, const Machine &machine) {
   if (!shape.takesChunks() || shape.getRequests() > 1)
     return 0;
-  int64_t ctas = shape.getSegmentGroups() * shape.getHeadItems();
+  constexpr int64_t kUseful = 64; // with more CTAs what they merge takes longer
+  int64_t ctas =
+      std::min(std::max(kUseful, 16 * shape.getHeadItems()), shape.getSegmentGroups() * shape.getHeadItems());
   return std::max<int64_t>(0, machine.usableSms() - ctas);
 }
 
 Place cfc::placeOf(ArrayRef<LaunchRange> launches, size_t i, ArrayRef<KernelSizes> sizes,
                    const Machine &machine, CacheLength length) {
   Place place{launches.size() == 1};
+  constexpr int64_t kUsualGroups = 16;
+  auto waitsMost = [](const KernelSizes &one) {
+    const KernelShape &shape = one.getShape();
+    return shape.takesChunks() && shape.getRequests() == 1 && shape.getSegmentGroups() > kUsualGroups;
+  };
+  place.behindIdle = i == 0 && launches.size() > 1 && llvm::any_of(sizes, waitsMost);
   if (i > 0 && launches[i - 1].size() == 1)
     place.freeSms = freeSmsBeside(sizes[launches[i - 1].first].getShape(), machine);
   if (i + 1 < launches.size())
