@@ -135,9 +135,9 @@ struct Variant {
 
 std::string textOf(const Variant &v) {
   return fmt::format(R"(
-attn.graph @variant(%q: tensor<1x288xf16>, %k: tensor<1x96xf16>, %v: tensor<1x32xf16>, %w_o: tensor<72x96xf16>, %w_p: tensor<40x96xf16>,
+attn.graph @variant(%q: tensor<1x384xf16>, %k: tensor<1x96xf16>, %v: tensor<1x32xf16>, %w_o: tensor<72x128xf16>, %w_p: tensor<40x128xf16>,
     %cache: !attn.kv_cache<heads = 2, dim = 48, v_dim = 16, {0}>, %slot: tensor<1xi64>, %len: !attn.lengths<1, capacity = 256>{5})
-    -> (tensor<1x72xf16>, tensor<1x40xf16>, tensor<1x96xf16> {{attn.name = "o"}}, tensor<1x6xf32> {{attn.name = "lse"}}) {{
+    -> (tensor<1x72xf16>, tensor<1x40xf16>, tensor<1x128xf16> {{attn.name = "o"}}, tensor<1x8xf32> {{attn.name = "lse"}}) {{
   %c = attn.kv_append %cache, %k, %v at %slot{1}
   %o, %lse = attn.attention %q, %c, %len{2}{1} {{scale = 0.25{3}}}{4}
   %y = attn.linear %o, [%w_o]
@@ -167,13 +167,13 @@ TEST_CASE("plans: whoever reads an attention merges its chunks, with all that sc
   })";
   constexpr const char *kScales = " scales %k_scale, %v_scale";
   auto variant = GENERATE_COPY(
-      Variant{"sinks", "f16", "", " sinks %sinks", "", "", ", %sinks: tensor<6xbf16>"},
+      Variant{"sinks", "f16", "", " sinks %sinks", "", "", ", %sinks: tensor<8xbf16>"},
       Variant{"window", "f16", "", "", ", window = 70"},
       Variant{"softcap", "bf16", "", "", ", softcap = 2.0"},
-      Variant{"bias", "f16", "", "", "", kBias, ", %slopes: tensor<6xf32>"},
+      Variant{"bias", "f16", "", "", "", kBias, ", %slopes: tensor<8xf32>"},
       Variant{"f8", "f8E4M3FN", kScales, "", "", "", ", %k_scale: tensor<1xf32>, %v_scale: tensor<2xf32>"},
       Variant{"all", "f8E4M3FN", kScales, " sinks %sinks", ", softcap = 3.0, window = 100", kBias,
-              ", %slopes: tensor<6xf32>, %sinks: tensor<6xf32>, %k_scale: tensor<2xf32>, %v_scale: "
+              ", %slopes: tensor<8xf32>, %sinks: tensor<8xf32>, %k_scale: tensor<2xf32>, %v_scale: "
               "tensor<1xf32>"});
   CAPTURE(variant.name);
   Graph graph(textOf(variant));
