@@ -360,14 +360,11 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   bool isAlone = sizes->getShape().getRequests() == 1 && !streamsBehind(op);
   exchange(op, opPlan, isAlone ? waits - machine.loadUs * llvm::Log2_64(plan.part) : waits);
   bool left = opPlan.finish == Exchange::Reader;
-  if (left) // each CTA of the kernel behind reads the states of all heads
-    add(Phase::Sum,
-        double(chunks + 1) * sizes->getShape().getHeads() * op.stateBytes() / machine.stateBandwidth * 1e6,
-        [&] { return label(op) + ": the chunks of all heads merged by who reads them"; });
-  // The CTA that is the last of a head's chunks reads the states of all.
-  else if (chunks > 1)
-    add(Phase::Sum, machine.finishUs + chunks * op.stateBytes() / machine.stateBandwidth * 1e6,
-        [&] { return label(op) + ": the chunks of a head merged"; });
+  if (chunks > 1)
+    add(Phase::Sum, chunksMergedUs(machine, plan, op, sizes->getShape().getHeads(), opPlan.finish), [&] {
+      return label(op) +
+             (left ? ": the chunks of all heads merged by who reads them" : ": the chunks of a head merged");
+    });
   // All warps have elements of the new token; beside other requests' streams more were not seen to help.
   int64_t warps = sizes->getShape().getRequests() == 1 ? plan.warps : kSetWarps;
   double elements = op.group * op.vDim / (32.0 * warps);

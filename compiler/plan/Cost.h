@@ -96,6 +96,10 @@ Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, const O
 /// Microseconds of an exchange.
 double exchangeUs(const Machine &machine, const KernelPlan &plan, const Exchanged &what);
 
+/// Microseconds that the merge of all chunks of `heads` heads of an attention takes, by who `finish` says.
+double chunksMergedUs(const Machine &machine, const KernelPlan &kernel, const OpSizes &op, int64_t heads,
+                      Exchange finish);
+
 /// Microseconds of an operation's exchange over the cluster; 0 if it has none.
 double exchangeUs(const KernelSizes &sizes, const Machine &machine, const KernelPlan &kernel,
                   const OpSizes &op, const OpChoice &plan);

@@ -61,3 +61,11 @@ double cfc::exchangeUs(const KernelSizes &sizes, const Machine &machine, const K
   Exchanged what = exchangeOf(sizes, kernel, op, plan);
   return what.algorithm == Exchange::Unset ? 0 : exchangeUs(machine, kernel, what);
 }
+
+double cfc::chunksMergedUs(const Machine &machine, const KernelPlan &kernel, const OpSizes &op, int64_t heads,
+                           Exchange finish) {
+  auto chunks = static_cast<double>(chunksOf(kernel)), state = static_cast<double>(op.stateBytes());
+  if (finish == Exchange::Reader) // each of its CTAs reads the states of all heads, and the new token's
+    return (chunks + 1) * static_cast<double>(heads) * state / machine.stateBandwidth * 1e6;
+  return machine.finishUs + chunks * state / machine.stateBandwidth * 1e6;
+}

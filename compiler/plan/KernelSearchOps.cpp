@@ -70,6 +70,13 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
                         fixed->label, kernel.part);
     return;
   }
+  std::optional<Exchange> slower; // of two who can merge chunks, the one that is not worth weighing
+  if (op.mergedByReader && finishes.size() == 2) {
+    int64_t heads = member.shape().getHeads();
+    bool reader = chunksMergedUs(*machine, kernel, op, heads, Exchange::Reader) <=
+                  chunksMergedUs(*machine, kernel, op, heads, Exchange::Ordered);
+    slower = reader ? Exchange::Ordered : Exchange::Reader;
+  }
   auto fixedTo = [&](Exchange OpChoice::*key) { return fixed ? fixed->*key : Exchange::Unset; };
   for (Split split : splitsOf(kernel, op, fixed, member))
     for (Exchange finish : finishes) {
@@ -84,7 +91,8 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
           if (against.empty())
             to.all.push_back(plan);
         }
-      addBest(to, kernel, op, member, first);
+      if (finish != slower)
+        addBest(to, kernel, op, member, first);
     }
 }
 

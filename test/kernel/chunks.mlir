@@ -140,7 +140,7 @@ kernel.func @more_than_16(%c: !kernel.cache<heads = 1, dim = 64, f16>, %len: mem
 
 kernel.func @no_number_of_groups(%c: !kernel.cache<heads = 1, dim = 64, f16>, %len: memref<1xi32>, %q: memref<64xf16>) axes() plan() {
   %t = kernel.read %q : memref<64xf16> -> !kernel.tile<64xf16>
-  // expected-error@+1 {{has 48 groups of segments; 16, 32 and 64 are possible}}
+  // expected-error@+1 {{has 48 groups of segments; 16, 32, 64 and 128 are possible}}
   %kv = kernel.load_cache %c tokens %len bound 64 {groups = 48 : i64} : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32> -> !kernel.kv_stream<64, f16>
   %p = kernel.attend %t, %kv scale 1.0 : !kernel.tile<64xf16>, !kernel.kv_stream<64, f16> -> !kernel.tile<1x66xf32>
   kernel.return

@@ -140,7 +140,7 @@ kernel.func @other_groups(%q: memref<192xf16>, %c: !kernel.cache<heads = 1, dim 
 // -----
 
 kernel.func @no_number_of_groups(%c: !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, %len: memref<3xi32>) axes(head = 3 @grid) plan() {
-  // expected-error@+1 {{has 128 groups of segments; 16, 32 and 64 are possible}}
-  %w = kernel.work_list %c tokens %len bound 64 {groups = 128 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
+  // expected-error@+1 {{has 256 groups of segments; 16, 32, 64 and 128 are possible}}
+  %w = kernel.work_list %c tokens %len bound 64 {groups = 256 : i64} : !kernel.cache<heads = 1, dim = 64, requests = 3, f16>, memref<3xi32>
   kernel.return
 }

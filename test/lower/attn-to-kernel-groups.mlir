@@ -1,13 +1,13 @@
 // RUN: cfc-opt %s -split-input-file --attn-to-kernel | FileCheck %s
 
-// A head's segments of one KV head lie in 64 groups, of two heads or two requests in 32, of more in 16, which are not said.
+// A head's segments of one KV head lie in 128 groups, of two heads or two requests in 32, of more in 16, which are not said.
 // A softmax of each is in the workspace where clusters have shares of heads: here of 2 requests, 32 x 66 x 4 bytes each.
 // CHECK: module attributes {kernel.workspace_bytes = 17152 : i64, kernel.zero_bytes = 256 : i64}
 // CHECK-LABEL: kernel.func @requests_k0(
 // CHECK: kernel.work_list {{.*}} bound 64 {groups = 32 : i64} :
 // CHECK: kernel.load_cache {{.*}} bound 64 {groups = 32 : i64} :
 // CHECK-LABEL: kernel.func @one_k0(
-// CHECK: kernel.load_cache {{.*}} bound 64 {groups = 64 : i64} :
+// CHECK: kernel.load_cache {{.*}} bound 64 {groups = 128 : i64} :
 // With a graph for 8 requests whose bits are the same there are as many groups as in that one.
 // CHECK-LABEL: kernel.func @one_of_eight_k0(
 // CHECK: kernel.load_cache {{.*}} bound 64 :
