@@ -283,8 +283,10 @@ void KernelLayout::placeLocalTiles(FuncOp func) {
     auto normalize = dyn_cast<NormalizeOp>(op);
     auto merge = normalize ? normalize.getState().getDefiningOp<MergeStatesOp>() : MergeStatesOp();
     Operation *writer = merge && normalizedBy(merge) == normalize ? merge : op;
-    for (Value result : op->getResults())
-      add(result, number[writer]);
+    auto merges = dyn_cast<MergeStatesOp>(op);
+    if (!merges || !normalizedBy(merges)) // else nobody keeps the merged state
+      for (Value result : op->getResults())
+        add(result, number[writer]);
     if (auto finish = dyn_cast<FinishOp>(op))
       add(finish.getBody().getArgument(0), number[op]);
     if (auto attend = dyn_cast<AttendOp>(op))

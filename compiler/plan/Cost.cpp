@@ -546,9 +546,8 @@ static double occupancy(ArrayRef<const KernelSizes *> sizes, ArrayRef<KernelChoi
   return most;
 }
 
-/// Whether all CTAs of a launch that starts early find room beside those of the launch before.
-static bool fitsBeside(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine,
-                       Place place) {
+bool cfc::fitsBeside(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine,
+                     Place place) {
   const KernelPlan &kernel = choice.kernel;
   if (!place.freeSms || !startsEarly(kernel) || kernel.part > 1)
     return false;

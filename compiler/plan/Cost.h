@@ -48,7 +48,7 @@ struct LaunchCost {
 struct Place {
   bool alone = true;   ///< it is all of it
   double behindUs = 0; ///< in which the memory streams all that the launch behind it wants
-  int64_t freeSms = 0; ///< that the launch before it leaves free, however it is planned
+  int64_t freeSms = 0; ///< that the launch before it leaves free, as the planner would plan it
   /// The layer before leaves the memory idle for longer than a ring takes to fill: it waits for itself most
   /// of the time, with one request's one or two KV heads.
   bool behindIdle = false;
@@ -63,6 +63,9 @@ double streamedUs(const KernelSizes &sizes, const Machine &machine, CacheLength 
 /// The place of launch `i` of a plan, `sizes` of whose kernels are these.
 Place placeOf(llvm::ArrayRef<LaunchRange> launches, size_t i, llvm::ArrayRef<KernelSizes> sizes,
               const Machine &machine, CacheLength length);
+
+/// Whether all CTAs of a launch of one kernel that starts early find room beside those of the launch before.
+bool fitsBeside(const KernelSizes &sizes, const KernelChoice &choice, const Machine &machine, Place place);
 
 /// Predicted time of one launch, a kernel and those joined to it, in a chain of like launches, for caches of
 /// this length. Phases are listed only if `describe`: plans are weighed by the thousand. The launch before

@@ -56,13 +56,15 @@ static int64_t cacheHeads(Operation *op) {
 
 int64_t cfc::segmentGroups(AttentionOp attention) {
   constexpr int64_t kLeast = 16, kUnits = 64; // more cost whole heads too much (measured)
-  constexpr int64_t kOfOne = 128;             // two sets of warps on each of as many SMs
+  // Two sets of warps on each of as many SMs; larger states leave no room for two, and take longer to merge.
+  constexpr int64_t kOfOne = 128, kSmallState = 8 * 128;
   auto graph = attention->getParentOfType<GraphOp>();
   auto most = graph ? graph->getAttrOfType<IntegerAttr>(kMostRequestsAttr) : IntegerAttr();
   int64_t rows = attention.getQ().getType().getDimSize(0);
   int64_t requests = std::max(rows, most ? most.getInt() : 1);
   int64_t heads = attention.getCache().getType().getHeads() * requests;
-  if (heads == 1)
+  int64_t elements = attention.getGroup() * attention.getCache().getType().getVDim();
+  if (heads == 1 && elements <= kSmallState)
     return kOfOne;
   return std::max(kLeast, kUnits / static_cast<int64_t>(llvm::bit_ceil(uint64_t(heads))));
 }

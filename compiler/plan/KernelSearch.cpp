@@ -77,7 +77,8 @@ void KernelSearch::choosePace(Choices &choices, bool isWeighed, Random *random) 
                 });
   // What begins beside few heads' attention has time, and is in nobody's way with less (8192 tokens 14.57 us
   // instead of 14.88, 16000 15.23 instead of 15.91).
-  bool besideFew = isWeighed && place.freeSms > 0 && kernel.pdl == 1;
+  bool besideFew =
+      isWeighed && members.size() == 1 && fitsBeside(members.front().sizes, choices.front(), *machine, place);
   int64_t least = besideFew ? 1 : 2;
   if (besideFew)
     airBytes /= 2;

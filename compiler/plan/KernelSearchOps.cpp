@@ -78,7 +78,8 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
     slower = reader ? Exchange::Ordered : Exchange::Reader;
   }
   auto fixedTo = [&](Exchange OpChoice::*key) { return fixed ? fixed->*key : Exchange::Unset; };
-  for (Split split : splitsOf(kernel, op, fixed, member))
+  for (Split split : splitsOf(kernel, op, fixed, member)) {
+    size_t begin = to.all.size(), best = to.best.size();
     for (Exchange finish : finishes) {
       size_t first = to.all.size();
       for (Exchange gather : algorithms(sizes.hasGather(op, split), fixedTo(&OpChoice::gather)))
@@ -94,6 +95,9 @@ void KernelSearch::addOptions(OpOptions &to, const KernelPlan &kernel, const OpS
       if (finish != slower)
         addBest(to, kernel, op, member, first);
     }
+    if (to.best.size() == best && to.all.size() > begin) // the quicker one is not legal
+      addBest(to, kernel, op, member, begin);
+  }
 }
 
 /// Of the choices from `first` on those than which none is both quicker and smaller.

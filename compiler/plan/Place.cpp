@@ -35,7 +35,8 @@ Place cfc::placeOf(ArrayRef<LaunchRange> launches, size_t i, ArrayRef<KernelSize
     const KernelShape &shape = one.getShape();
     return shape.takesChunks() && shape.getRequests() == 1 && shape.getSegmentGroups() > kUsualGroups;
   };
-  place.behindIdle = i == 0 && launches.size() > 1 && llvm::any_of(sizes, waitsMost);
+  place.behindIdle =
+      i == 0 && launches.size() > 1 && !sizes.front().attends() && llvm::any_of(sizes, waitsMost);
   if (i > 0 && launches[i - 1].size() == 1)
     place.freeSms = freeSmsBeside(sizes[launches[i - 1].first].getShape(), machine);
   if (i + 1 < launches.size())

@@ -49,7 +49,7 @@ class Attention:
         self.new, self.idle = r.pick(True, False), r.pick(False, False, False, True)
         self.spread = r.pick(0.3, 1.0)
         self.scale = r.pick(0.3, 1.0, 2.0) / self.spread**2 / math.sqrt(self.dim)  # scores of this size
-        self.groups = r.pick(16, 32, 64)
+        self.groups = r.pick(16, 32, 64, 128)
 
     def arrays(self):
         r, n = self.random, max(self.items, 1)

@@ -192,8 +192,9 @@ TEST_CASE("attention's bits do not depend on its schedule", "[attend]") {
                  c.shape.dim == 256 && c.shape.group == 8 ? 2 : 1);
 }
 
-TEST_CASE("attention's bits do not depend on its schedule, of 32 and 64 groups", "[attend]") {
-  Case c = GENERATE(Case{{1, 2, 16, 0, 64}, {0, 1, 64, 65, 4100, 5120}}, Case{{1, 8, 32, 16, 64}, {1500}},
+TEST_CASE("attention's bits do not depend on its schedule, of 32, 64 and 128 groups", "[attend]") {
+  Case c = GENERATE(Case{{1, 2, 16, 0, 128}, {0, 65, 4200, 8300}}, Case{{1, 4, 24, 8, 128}, {1000}},
+                    Case{{1, 2, 16, 0, 64}, {0, 1, 64, 65, 4100, 5120}}, Case{{1, 8, 32, 16, 64}, {1500}},
                     Case{{2, 1, 16, 0, 32}, {65, 0, 2112}}, Case{{1, 3, 40, 0, 32}, {1, 64, 1030, 2500}});
   bool bf16 = c.shape.group % 2;
   CAPTURE(c.shape.heads, c.shape.group, c.shape.dim, c.shape.groups);

@@ -443,10 +443,11 @@ TEST_CASE("a work list gives every unit to one cluster, whatever runs", "[batch]
   checkShares(test);
 }
 
-TEST_CASE("attention of 32 and 64 groups: chunks, shares and whole heads have the same bits", "[batch]") {
-  Case test = GENERATE(
-      Case{{1, 1, 2, 16, 0, false, 64}, {4200}}, Case{{4, 1, 1, 16, 64, false, 64}, {1, 65, 0, 2100}},
-      Case{{2, 2, 1, 16, 0, false, 32}, {64, 2200}}, Case{{3, 2, 2, 32, 0, true, 32}, {-1, 65, 1100}});
+TEST_CASE("attention of 32 groups and more: chunks, shares and whole heads have the same bits", "[batch]") {
+  Case test = GENERATE(Case{{1, 1, 2, 16, 0, false, 128}, {2100}}, Case{{1, 1, 2, 16, 0, false, 64}, {4200}},
+                       Case{{4, 1, 1, 16, 64, false, 64}, {1, 65, 0, 2100}},
+                       Case{{2, 2, 1, 16, 0, false, 32}, {64, 2200}},
+                       Case{{3, 2, 2, 32, 0, true, 32}, {-1, 65, 1100}});
   checkCase(test, {{1, 4, 4, 1, 0}, {1, 4, 4, 2, 16}, {4, 4, 4, 1, 8}, {2, 8, 4, 1, 4}, {4, 16, 8, 1}}, 4);
   checkShares(test);
 }

@@ -148,41 +148,6 @@ TEST_CASE("what a plan fixes stays, the rest is planned") {
   CHECK(plan->find("add(%z)")->kernel == 1);
 }
 
-TEST_CASE("few KV heads are cut into chunks, which small clusters take") {
-  auto [finish, merged] =
-      GENERATE(std::pair("ordered", "attention(%o): the chunks of a head merged"),
-               std::pair("reader", "attention(%o): the chunks of all heads merged by who reads them"));
-  Planned planned("llama3_8b_attention");
-  std::optional<Plan> plan = planned.given("kernel 0: part = 2\nkernel 1: chunks = 4, joined = 1\n"
-                                           "kernel 2: joined = 1\nop linear(%q, %k, %v): kernel = 0\n"
-                                           "op rope(%qr, %kr): kernel = 1\n"
-                                           "op attention(%o): kernel = 1, finish = " +
-                                           std::string(finish) + "\nop linear(%y): kernel = 2\n");
-  INFO(planned.message);
-  REQUIRE(plan);
-  CHECK(plan->launches().size() == 1);
-  std::string error;
-  CHECK(parsePlan(plan->print(), "p.plan", error) == plan);
-  std::optional<Explanation> found =
-      explainPlan(planned.graph(), *plan, planned.machine, 4096, sharedBytesOf);
-  REQUIRE(found);
-  for (const char *part : {"then 32 chunks of a head, then", "4096 cached tokens in 4 chunks", merged})
-    CHECK_THAT(explanationText(*found), Contains(part));
-}
-
-TEST_CASE("whoever reads an attention merges its chunks where that is quicker") {
-  Planned planned("llama3_70b_rank");
-  PlanOptions options;
-  options.length = 8192;
-  std::optional<Plan> plan = planned.plan(options);
-  INFO(planned.message);
-  REQUIRE(plan);
-  const OpPlan *attention = plan->find("attention(%o)");
-  REQUIRE(attention);
-  CHECK(chunksOf(plan->kernels[attention->kernel]) > 1);
-  CHECK(attention->finish == Exchange::Reader);
-}
-
 TEST_CASE("how many copies are in the air follows what is streamed, and beside what") {
   auto kernelsFor = [](const char *graph, int64_t length, const std::string &lines) {
     Planned planned(graph);
@@ -394,29 +359,6 @@ TEST_CASE("plans beyond a limit say what is required and the limit") {
   CHECK_THAT(refuse("kernel 0: part = 16, ctas_per_sm = 2"), Contains("part = 16 CTAs at ctas_per_sm = 2"));
   planned.machine.sharedBytes = 40000;
   CHECK_THAT(refuse("kernel 0: part = 1"), Contains("bytes of shared memory a CTA; 39936 are the limit"));
-}
-
-TEST_CASE("few KV heads have more groups of segments, which as many more CTAs can share") {
-  auto [name, groups] = GENERATE(std::pair("llama3_70b_rank", 128), std::pair("gqa_small", 32));
-  CAPTURE(name);
-  Planned planned(name);
-  const std::string cut = "op linear(%q, %k, %v): kernel = 0\nop rope(%qr, %kr): kernel = 1\n"
-                          "op linear(%y): kernel = 2\n";
-  for (int chunks : {1, 2, 4, 8, 16})
-    for (int part : {1, 2, 4, 8, 16}) {
-      std::string kernel =
-          "kernel 1: part = " + std::to_string(part) + ", chunks = " + std::to_string(chunks);
-      INFO(kernel);
-      std::optional<Plan> plan = planned.given(cut + kernel);
-      REQUIRE(bool(plan) == (part * chunks <= groups));
-      if (plan) {
-        int exitCode = 0;
-        REQUIRE(succeeded(lowerToKernels(planned.graph(), *plan, exitCode)));
-      } else {
-        CHECK_THAT(planned.message,
-                   Contains("shares the " + std::to_string(groups) + " groups of a head's tokens among"));
-      }
-    }
 }
 
 TEST_CASE("a kernel that is too large is cut") {

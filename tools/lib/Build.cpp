@@ -58,16 +58,17 @@ std::optional<int64_t> cfc::lengthBound(Compiler &compiler, attn::GraphOp graph,
                                         std::optional<int64_t> given) {
   if (given.value_or(0) < 0)
     badInput("", "--len={}: a length is 0 or more", *given);
-  mlir::BlockArgument least;
+  mlir::BlockArgument longest;
   std::optional<int64_t> bound;
   for (mlir::BlockArgument argument : graph.getBody().getArguments())
     if (auto lengths = mlir::dyn_cast<attn::LengthsType>(argument.getType()))
-      if (!bound || lengths.getCapacity() < *bound)
-        least = argument, bound = lengths.getCapacity();
+      if (!bound || lengths.getCapacity() > *bound)
+        longest = argument, bound = lengths.getCapacity();
   if (!given || (bound && *given <= *bound))
     return bound;
   if (bound)
-    mlir::emitError(least.getLoc()) << "--len=" << *given << ": this graph's lengths go from 0 to " << *bound;
+    mlir::emitError(longest.getLoc())
+        << "--len=" << *given << ": this graph's lengths go from 0 to " << *bound;
   else
     graph.emitError("--len=") << *given << ": this graph has no lengths";
   compiler.fail(int(Exit::BadInput), "--len is out of bound");
