@@ -30,14 +30,10 @@ TEST_CASE("few KV heads are cut into chunks, which small clusters take") {
 
 TEST_CASE("whoever reads an attention merges its chunks where that is quicker") {
   Planned planned("llama3_70b_rank");
-  PlanOptions options;
-  options.length = 8192;
-  std::optional<Plan> plan = planned.plan(options);
-  INFO(planned.message);
-  REQUIRE(plan);
-  const OpPlan *attention = plan->find("attention(%o)");
+  Plan plan = planned.of(8192);
+  const OpPlan *attention = plan.find("attention(%o)");
   REQUIRE(attention);
-  CHECK(chunksOf(plan->kernels[attention->kernel]) > 1);
+  CHECK(chunksOf(plan.kernels[attention->kernel]) > 1);
   CHECK(attention->finish == Exchange::Reader);
 }
 
@@ -80,22 +76,17 @@ TEST_CASE("who merges chunks is chosen among those who can") {
 
 TEST_CASE("launches around few heads: what is in the air, and which rings are full") {
   Planned planned("llama3_70b_rank");
-  PlanOptions options;
-  options.length = 8192;
-  options.weights = Layout::Packed;
-  std::optional<Plan> plan = planned.plan(options);
-  INFO(planned.message);
-  REQUIRE(plan);
-  REQUIRE(plan->kernels.size() == 3);
+  Plan plan = planned.of(8192, Layout::Packed);
+  REQUIRE(plan.kernels.size() == 3);
   // The output projection has an SM for each CTA beside the attention, and little in the air.
-  const KernelPlan &last = plan->kernels[2];
+  const KernelPlan &last = plan.kernels[2];
   CHECK(last.ctasPerSm == 1);
   CHECK(8192 / last.rowsPerItem <= 132 - 64);
   CHECK(last.inFlight * 4 <= last.ringStages * 2);
   CHECK(last.prefetch == 0);
   // The rings of the next layer's first launch are full when it may begin: larger ones are quicker.
   auto usOf = [&](int stages) {
-    Plan other = *plan;
+    Plan other = plan;
     other.kernels[0].ringStages = stages;
     other.kernels[0].inFlight = std::min<int64_t>(other.kernels[0].inFlight, stages);
     std::optional<Explanation> found =
@@ -103,5 +94,5 @@ TEST_CASE("launches around few heads: what is in the air, and which rings are fu
     REQUIRE(found);
     return found->us();
   };
-  CHECK(usOf(plan->kernels[0].ringStages / 2) > usOf(plan->kernels[0].ringStages) + 0.3);
+  CHECK(usOf(plan.kernels[0].ringStages / 2) > usOf(plan.kernels[0].ringStages) + 0.3);
 }

@@ -41,6 +41,16 @@ public:
     options.randomSeed = seed;
     return plan(options);
   }
+  /// The plan for so many cached tokens; there must be one.
+  Plan of(int64_t length, Layout weights = PlanOptions().weights) {
+    PlanOptions options;
+    options.length = length;
+    options.weights = weights;
+    std::optional<Plan> made = plan(options);
+    INFO(message);
+    REQUIRE(made);
+    return *made;
+  }
   /// The plan with these lines given.
   std::optional<Plan> given(const std::string &lines) {
     PlanOptions options;

@@ -21,7 +21,7 @@ struct BuildOptions {
   bool deterministic = true, verbose = false, profile = false;
 };
 
-/// The most cached tokens that all of a graph's lengths allow; nothing where it has none. Fails (2) where
+/// The most cached tokens that any of a graph's lengths allows; nothing where it has none. Fails (2) where
 /// `given`, a value of --len, is not among them.
 std::optional<int64_t> lengthBound(Compiler &compiler, attn::GraphOp graph,
                                    std::optional<int64_t> given = std::nullopt);
