@@ -434,10 +434,7 @@ NormalizeOp KernelWriter::normalize(OpBuilder &builder, attn::AttentionOp op, Va
 
 //===-- Softmaxes that their reader merges ----------------------------------------===//
 
-bool KernelWriter::isLeft(Value value) const {
-  auto attention = value.getDefiningOp<attn::AttentionOp>();
-  return attention && planOf(plan, attention).finish == Exchange::Reader;
-}
+bool KernelWriter::isLeft(Value value) const { return leavesStates(plan, value.getDefiningOp()); }
 
 /// Where an attention's chunks leave their softmaxes: [KV heads, chunks and the new tokens, heads, dim + 2].
 Value KernelWriter::statesOf(attn::AttentionOp op) {

@@ -148,7 +148,7 @@ static int64_t stateElements(attn::AttentionOp op) {
 void MemoryMap::placeZeroed(const KernelShape &shape, const Plan &plan, const KernelPlan &kernel) {
   for (Operation *op : shape.getOps()) {
     auto attention = dyn_cast<attn::AttentionOp>(op);
-    if (attention && cutsHeads(kernel) && planOf(plan, op).finish != Exchange::Reader)
+    if (attention && cutsHeads(kernel) && !leavesStates(plan, op))
       finishes[attention.getResult()].counters = allocate(4 * kernel.part * shape.getHeadItems(), 16);
     auto linear = dyn_cast<attn::LinearOp>(op);
     if (!linear || !shape.finishes(linear))
@@ -173,7 +173,7 @@ void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan, const Kern
     if (attention && cutsHeads(kernel)) {
       int64_t each = sharesWork(kernel) ? shape.getSegmentGroups() : 1;
       int64_t states = itemsOf(shape, kernel) * each;
-      if (planOf(plan, op).finish == Exchange::Reader) // and the new tokens'
+      if (leavesStates(plan, op)) // and the new tokens'
         states += shape.getHeadItems();
       finishes[attention.getResult()].partials = allocate(4 * states * stateElements(attention), 256);
     }
@@ -182,8 +182,7 @@ void MemoryMap::placeRest(const KernelShape &shape, const Plan &plan, const Kern
       if (linear && shape.finishes(linear) && finishes[result].partials < 0)
         finishes[result].partials = allocate(4 * shape.getHeads() * rowsOf(result), 256);
       auto tensor = dyn_cast<RankedTensorType>(result.getType());
-      bool leaves = attention && planOf(plan, op).finish == Exchange::Reader;
-      if (tensor && shape.isStored(result) && !tensorOf(result) && !leaves)
+      if (tensor && shape.isStored(result) && !tensorOf(result) && !leavesStates(plan, op))
         offsets[result] = allocate(tensor.getNumElements() * tensor.getElementTypeBitWidth() / 8, 256);
     }
   }
@@ -220,9 +219,9 @@ static LogicalResult checkWhole(attn::GraphOp graph, const Plan &plan) {
 static LogicalResult checkReaders(attn::GraphOp graph, ArrayRef<KernelShape> shapes, const Plan &plan) {
   for (auto [i, shape] : llvm::enumerate(shapes))
     for (Operation *op : shape.getOps()) {
-      auto attention = dyn_cast<attn::AttentionOp>(op);
-      if (!attention || planOf(plan, op).finish != Exchange::Reader)
+      if (!leavesStates(plan, op))
         continue;
+      auto attention = cast<attn::AttentionOp>(op);
       auto takesWhole = [&](Operation *user) {
         auto linear = dyn_cast<attn::LinearOp>(user);
         return isa<attn::ReturnOp>(user) ||

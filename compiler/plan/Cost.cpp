@@ -368,7 +368,7 @@ void Walk::attention(const OpSizes &op, const OpChoice &opPlan) {
   // All warps have elements of the new token; beside other requests' streams more were not seen to help.
   int64_t warps = sizes->getShape().getRequests() == 1 ? plan.warps : kSetWarps;
   double elements = op.group * op.vDim / (32.0 * warps);
-  if (KernelSizes::scattersHeads(op, plan, opPlan))
+  if (scattersHeads(op.group, plan, opPlan))
     elements /= plan.part;
   add(Phase::Elements, machine.attendNewUs * (1 + std::max(1.0, elements)) / 2 + (left ? 0 : waits),
       [&] { return label(op) + ": the appended token"; });

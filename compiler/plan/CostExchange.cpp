@@ -46,7 +46,7 @@ Exchanged cfc::exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, co
   if (kernel.part == 1)
     return {};
   if (op.kind == OpSizes::Attention)
-    return {plan.reduce, double(op.stateBytes()), true, sizes.scattersHeads(op, kernel, plan), true};
+    return {plan.reduce, double(op.stateBytes()), true, scattersHeads(op.group, kernel, plan), true};
   double payload = op.kind == OpSizes::Linear ? sizes.linear(kernel, op, plan.split).payload : 0;
   if (sizes.scatters(op, plan.split))
     return {plan.reduce, payload, true, true};

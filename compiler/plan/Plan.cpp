@@ -73,6 +73,10 @@ const OpPlan &cfc::planOf(const Plan &plan, Operation *op) {
   return found ? *found : none;
 }
 
+bool cfc::leavesStates(const Plan &plan, Operation *op) {
+  return isa_and_nonnull<attn::AttentionOp>(op) && planOf(plan, op).finish == Exchange::Reader;
+}
+
 std::string cfc::graphHash(attn::GraphOp graph) {
   // The text of the graph without what the planner itself attaches.
   OwningOpRef<Operation *> copy(graph->clone());

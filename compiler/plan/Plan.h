@@ -159,6 +159,8 @@ std::optional<Plan> parsePlan(llvm::StringRef text, llvm::StringRef file, std::s
 std::string opLabel(mlir::Operation *op);
 /// The operation's choices in a plan that was made for its graph.
 const OpPlan &planOf(const Plan &plan, mlir::Operation *op);
+/// Whether an operation is an attention whose chunks leave their softmaxes to whoever reads its result.
+bool leavesStates(const Plan &plan, mlir::Operation *op);
 /// 16 hex digits of a graph's structure: types, operations and names, not locations.
 std::string graphHash(attn::GraphOp graph);
 

@@ -150,7 +150,8 @@ std::string KernelSizes::checkSplit(const KernelPlan &kernel, const OpSizes &op,
         "{0} shares the {1} groups of a head's tokens among part = {2} times chunks = {3} CTAs",
         opLabel(op.op), op.segmentGroups, part, kernel.chunks);
   if (op.kind == OpSizes::Attention)
-    return checkUnit(op.stateBytes() / (scattersHeads(op, kernel, plan) ? part : 1), op.op, plan.reduce);
+    return checkUnit(op.stateBytes() / (scattersHeads(op.group, kernel, plan) ? part : 1), op.op,
+                     plan.reduce);
   if (op.kind == OpSizes::Linear && (op.gathered || plan.split == Split::Columns)) {
     LinearSize size = linear(kernel, op, plan.split);
     if (plan.split == Split::Columns) {
@@ -325,7 +326,7 @@ int64_t KernelSizes::sharedOf(const KernelPlan &kernel, const OpSizes &op, const
     int64_t state = op.stateBytes(), ofPass = 4 * op.columnsIn(kernel).heads * (op.vDim + 2);
     int64_t levels = llvm::Log2_64(op.segmentGroups) + 1; // of merged groups
     bytes += ofPass * (setsOf(kernel) * 4 + levels) + (op.columnsIn(kernel).passes > 1 ? 1 : 2) * state;
-    if (scattersHeads(op, kernel, plan)) // received are the parts of one
+    if (scattersHeads(op.group, kernel, plan)) // received are the parts of one
       bytes += state * (plan.reduce == Exchange::Bulk ? 2 : 1) + state / part;
     else if (part > 1)
       bytes += exchangeBytes(kernel, state, plan.reduce, true);

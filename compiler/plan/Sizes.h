@@ -98,10 +98,6 @@ public:
   bool scatters(const OpSizes &op, Split split) const {
     return op.kind == OpSizes::Linear && hasReduce(op, split) && !op.gathered;
   }
-  /// Whether each CTA gets the softmaxes of its own query heads, to leave them to whoever reads the result.
-  static bool scattersHeads(const OpSizes &op, const KernelPlan &kernel, const OpChoice &plan) {
-    return cfc::scattersHeads(op.group, kernel, plan);
-  }
   /// Bytes that a CTA reads of several tokens before it multiplies: rows for a norm's scale, and its columns.
   double tokenBytes(const KernelChoice &choice, const OpSizes &op, Split split) const;
   /// Tokens that share a multiplication.

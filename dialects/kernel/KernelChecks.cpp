@@ -143,6 +143,12 @@ int64_t cfc::kernel::itemsOf(Value item) {
   return axis ? axis.getSize() : 1;
 }
 
+bool cfc::kernel::isPartOf(Value part, Value whole) {
+  auto inner = part ? part.getDefiningOp<InnerOp>() : InnerOp();
+  auto outer = whole ? whole.getDefiningOp<OuterOp>() : OuterOp();
+  return inner && outer && inner.getItem() == outer.getItem() && inner.getOf() == outer.getOf();
+}
+
 LogicalResult cfc::kernel::checkScale(Operation *op, Value scale, int64_t heads) {
   auto type = cast<MemRefType>(scale.getType());
   int64_t n = type.getNumElements();

@@ -50,6 +50,9 @@ llvm::LogicalResult checkFloatMemory(mlir::Operation *op, mlir::Value memory, ll
 /// `memory` begins with a number of `bits` bits: a position, a length (i32) or a slot (i64).
 llvm::LogicalResult checkNumber(mlir::Operation *op, mlir::Value memory, unsigned bits, llvm::StringRef what);
 
+/// Whether `part` is a kernel.inner, and `whole` the kernel.outer, of the same item and number.
+bool isPartOf(mlir::Value part, mlir::Value whole);
+
 /// A scale of a cache with `heads` heads: f32 in memory, one or one for each of them.
 llvm::LogicalResult checkScale(mlir::Operation *op, mlir::Value scale, int64_t heads);
 

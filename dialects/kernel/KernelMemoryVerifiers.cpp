@@ -110,10 +110,9 @@ LogicalResult ReadOp::verify() {
 }
 
 /// Whether `op` runs once for all parts of `whole`: in the kernel.first of one of them.
-static bool runsInFirst(Operation *op, OuterOp whole) {
+static bool runsInFirst(Operation *op, Value whole) {
   auto first = op->getParentOfType<FirstOp>();
-  auto inner = first ? first.getPart().getDefiningOp<InnerOp>() : InnerOp();
-  return inner && whole && inner.getItem() == whole.getItem() && inner.getOf() == whole.getOf();
+  return first && isPartOf(first.getPart(), whole);
 }
 
 /// Where items are parts of wholes (kernel.outer) one of them stores what concerns the whole: the first, in a
@@ -129,7 +128,7 @@ static LogicalResult checkWhole(Operation *op, Value item) {
   if (loop && loop.getWork() && !(finish && finish.getShares() && item == loop.getItem()))
     return op->emitOpError("would store a head for each of its shares: put it into a kernel.finish of its "
                            "`shares`, at the loop's item");
-  if (item && item.getDefiningOp() && !(finish && finish.getEach()) && !runsInFirst(op, outer))
+  if (item && item.getDefiningOp() && !(finish && finish.getEach()) && !runsInFirst(op, item))
     return op->emitOpError("would store several items to the same elements: put it into a kernel.first, or a "
                            "kernel.finish of each of their runs");
   return success();
@@ -320,9 +319,7 @@ static LogicalResult checkChunk(LoadCacheOp op) {
       return success();
     return op.emitOpError("streams other tokens than those that its kernel.work_list shares out");
   }
-  auto inner = op.getChunk().getDefiningOp<InnerOp>();
-  auto outer = op.getItem() ? op.getItem().getDefiningOp<OuterOp>() : OuterOp();
-  if (!inner || !outer || inner.getItem() != outer.getItem() || inner.getOf() != outer.getOf())
+  if (!isPartOf(op.getChunk(), op.getItem()))
     return op.emitOpError(
         "streams a chunk of a head: `at` is a kernel.outer, `chunk` the kernel.inner of the "
         "same item and number");

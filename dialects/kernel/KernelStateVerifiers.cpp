@@ -41,9 +41,7 @@ LogicalResult FirstOp::verify() {
 
 /// The head is that of which `part` is a part: the kernel.outer of its item.
 static LogicalResult checkPart(LeaveOp op, Value part) {
-  auto inner = part.getDefiningOp<InnerOp>();
-  auto outer = op.getHead().getDefiningOp<OuterOp>();
-  if (inner && outer && inner.getItem() == outer.getItem() && inner.getOf() == outer.getOf())
+  if (isPartOf(part, op.getHead()))
     return success();
   return op.emitOpError(
       "leaves a part of a head: `at` is a kernel.outer, `part` the kernel.inner of the same "

@@ -101,19 +101,12 @@ Data dataOf(const Shape &c, int length, ElementKind kind) {
   d.o.assign(qHeads * vDim, 0);
   for (int h = 0; h < qHeads; ++h) {
     size_t firstToken = size_t(h / c.group) * capacity;
-    std::vector<double> s(length);
-    double m = -INFINITY, l = 0;
-    for (int t = 0; t < length; ++t) {
-      for (int i = 0; i < c.dim; ++i)
-        s[t] += d.q[h * c.dim + i] * d.k[(firstToken + t) * c.dim + i] * 0.125;
-      m = std::max(m, s[t]);
-    }
-    for (double &x : s)
-      l += x = std::exp(x - m);
-    for (int t = 0; t < length; ++t)
-      for (int i = 0; i < vDim; ++i)
-        d.o[h * vDim + i] += s[t] / l * d.v[(firstToken + t) * vDim + i];
-    d.lse.push_back(length ? m + std::log(l) : -INFINITY);
+    const double *q = &d.q[h * c.dim];
+    auto score = [&](int t) {
+      return std::inner_product(q, q + c.dim, &d.k[(firstToken + t) * c.dim], 0.0) * 0.125;
+    };
+    auto value = [&](int t) { return &d.v[(firstToken + t) * vDim]; };
+    d.lse.push_back(attendHead(length, vDim, score, value, &d.o[h * vDim]));
   }
   return d;
 }

@@ -1,7 +1,9 @@
 //===- KernelValues.h - Inputs of kernels, and how wrong results are -----------===//
 #pragma once
 #include "dialects/attn/Elements.h"
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -15,6 +17,22 @@ inline std::vector<double> randomValues(size_t n, double scale, uint64_t seed, E
   for (double &v : values)
     v = roundTo(kind, normal(engine));
   return values;
+}
+
+/// One query head attends to `tokens` tokens, in double: score(t) of each, and value(t)[i] for i of [0, dim)
+/// of its value. Adds the result to `out` [dim]; gives the lse.
+template <typename Score, typename Value>
+double attendHead(int tokens, int dim, Score score, Value value, double *out) {
+  std::vector<double> s(tokens);
+  double m = -INFINITY, l = 0;
+  for (int t = 0; t < tokens; ++t)
+    m = std::max(m, s[t] = score(t));
+  for (double &x : s)
+    l += x = std::exp(x - m);
+  for (int t = 0; t < tokens; ++t)
+    for (int i = 0; i < dim; ++i)
+      out[i] += s[t] / l * value(t)[i];
+  return tokens ? m + std::log(l) : -INFINITY;
 }
 
 /// |got - want| / |want| in the 2-norm; infinite where `got` is not finite.

@@ -178,19 +178,12 @@ Data dataOf(const Shape &c, int length, ElementKind kind, Token token) {
     auto rowOf = [&](const std::vector<double> &cached, const std::vector<double> &added, int t, int dim) {
       return t < length ? &cached[(size_t(kvHead) * capacity + t) * dim] : &added[size_t(kvHead) * dim];
     };
-    std::vector<double> s(tokens);
-    double m = -INFINITY, l = 0;
-    for (int t = 0; t < tokens; ++t) {
-      for (int i = 0; i < c.dim; ++i)
-        s[t] += d.q[size_t(h) * c.dim + i] * rowOf(d.k, d.newK, t, c.dim)[i] * 0.25;
-      m = std::max(m, s[t]);
-    }
-    for (double &x : s)
-      l += x = std::exp(x - m);
-    for (int t = 0; t < tokens; ++t)
-      for (int i = 0; i < c.vDim; ++i)
-        d.o[size_t(h) * c.vDim + i] += s[t] / l * rowOf(d.v, d.newV, t, c.vDim)[i];
-    d.lse.push_back(tokens ? m + std::log(l) : -INFINITY);
+    const double *q = &d.q[size_t(h) * c.dim];
+    auto score = [&](int t) {
+      return std::inner_product(q, q + c.dim, rowOf(d.k, d.newK, t, c.dim), 0.0) * 0.25;
+    };
+    auto value = [&](int t) { return rowOf(d.v, d.newV, t, c.vDim); };
+    d.lse.push_back(attendHead(tokens, c.vDim, score, value, &d.o[size_t(h) * c.vDim]));
   }
   return d;
 }

@@ -389,6 +389,8 @@ private:
                    StoreOfState storeMerged);
   /// Stores o / l of a head's elements from d on, 0 where l is 0.
   void storeNormalized(NormalizeOp op, const SoftmaxState &state, Value head, Value d);
+  /// Copies what this CTA has of a tile to global memory, as it is.
+  void storeTile(Value tile, Value to);
   llvm::LogicalResult lowerFirst(FirstOp op);
   llvm::LogicalResult lowerEmptyState(EmptyStateOp op);
   llvm::LogicalResult lowerLeave(LeaveOp op);

@@ -141,12 +141,7 @@ LogicalResult KernelLowering::lowerFinish(FinishOp op) {
       });
     } else {
       Value mine = b.offset(rows, b.mul(b.wide(item(items.getItem())), whole * bytes));
-      // A view begins anywhere in its tile.
-      int64_t word = std::min(wordFor(local * bytes), wordFor(layout.tile(op.getTile())));
-      forEach(local * bytes / word, [&](Value i) {
-        Value at = b.mul(i, word);
-        b.store(b.load(wordType(b, word), b.offset(bufferOf(op.getTile()), at)), b.offset(mine, at));
-      });
+      storeTile(op.getTile(), mine);
     }
     sync();
     b.ifThen(b.eq(tid, 0), [&] { // the barriers pass on what it releases and acquires

@@ -53,6 +53,17 @@ void KernelLowering::mergeStates(int64_t heads, int64_t dim, int64_t n, bool one
                merge);
 }
 
+void KernelLowering::storeTile(Value tile, Value to) {
+  auto type = cast<TileType>(tile.getType());
+  int64_t bytes = localElements(func, type) * type.getElementBytes();
+  // A view begins anywhere in its tile.
+  int64_t word = std::min(wordFor(bytes), wordFor(layout.tile(tile)));
+  forEach(bytes / word, [&](Value i) {
+    Value at = b.mul(i, word);
+    b.store(b.load(wordType(b, word), b.offset(bufferOf(tile), at)), b.offset(to, at));
+  });
+}
+
 LogicalResult KernelLowering::lowerFirst(FirstOp op) {
   LogicalResult result = success();
   sync(); // tiles of the body share memory with what was read before
@@ -76,19 +87,12 @@ LogicalResult KernelLowering::lowerEmptyState(EmptyStateOp op) {
 LogicalResult KernelLowering::lowerLeave(LeaveOp op) {
   TileType type = op.getState().getType();
   ArrayRef<int64_t> shape = cast<MemRefType>(op.getMemory().getType()).getShape();
-  int64_t whole = type.getNumElements() * 4, bytes = localElements(func, type) * 4;
+  int64_t whole = type.getNumElements() * 4;
   Value part = op.getPart() ? item(op.getPart())
                             : b.i32(itemsOf(op->getParentOfType<FirstOp>().getPart())); // behind all parts
   Value state = b.add(b.mul(item(op.getHead()), shape[1]), part);
   Value to = b.offset(memory.lookup(op.getMemory()), b.add(b.mul(state, whole), b.mul(partOffset(type), 4)));
-  // A view begins anywhere in its tile.
-  int64_t word = std::min({wordFor(bytes), wordFor(whole), wordFor(layout.tile(op.getState()))});
-  b.ifThen(actsFor(type), [&] {
-    forEach(bytes / word, [&](Value i) {
-      Value at = b.mul(i, word);
-      b.store(b.load(wordType(b, word), b.offset(bufferOf(op.getState()), at)), b.offset(to, at));
-    });
-  });
+  b.ifThen(actsFor(type), [&] { storeTile(op.getState(), to); });
   return success();
 }
 
