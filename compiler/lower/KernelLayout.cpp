@@ -469,7 +469,6 @@ FailureOr<KernelLayout> KernelLayout::compute(FuncOp func) {
   layout.marks = layout.allocate(func->hasAttr(kProfileAttr) ? 8 * kMaxMarks : 0);
   layout.sharedBytes = llvm::alignTo(layout.sharedBytes, 16);
   layout.scratch = layout.allocate(1024);
-  layout.zeros = layout.allocate(streams ? kZeroBytes : 0);
   layout.placeTiles(func);
   if (failed(layout.placeRing(func)))
     return failure();

@@ -59,9 +59,6 @@ bool isPacked(LoadOp load);
 /// its type says: each slot must then hold as many blocks.
 llvm::FailureOr<MatmulTiling> tilingOf(LoadOp load, int64_t slots);
 
-/// Zeros that lanes without a token read, a tile's columns at most.
-inline constexpr int64_t kZeroBytes = 256;
-
 /// Tokens in a segment and in an online softmax lane, and lanes of a segment (docs/design.md, "Order of
 /// sums").
 inline constexpr int64_t kSegment = 64, kLane = 16, kLanes = 4;
@@ -172,7 +169,6 @@ public:
   int64_t sharedBytes = 0;
   int64_t stages = 0, slotBytes = 0;                ///< ring
   int64_t full = 0, empty = 0;                      ///< mbarriers of the ring's slots
-  int64_t zeros = 0;                                ///< kZeroBytes zeros, for lanes that have no token
   int64_t scratch = 0;                              ///< 1 KB of the operation at hand
   int64_t flag = 0;                                 ///< 4 bytes: what one thread tells the others
   llvm::DenseMap<mlir::Operation *, int64_t> works; ///< kWorkBytes of each work list, the producer's apart

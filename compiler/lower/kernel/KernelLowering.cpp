@@ -139,12 +139,6 @@ void KernelLowering::initBarriers() {
       init(at, count);
     b.create<simt::FenceMbarrierInitOp>();
   });
-  if (layout.stages)
-    b.ifThen(b.lt(tid, kZeroBytes / 16), [&] {
-      Value zeros =
-          b.create<arith::ConstantOp>(cast<TypedAttr>(b.getZeroAttr(VectorType::get({4}, b.getI32Type()))));
-      b.store(zeros, b.offset(b.offset(shared, layout.zeros), b.mul(tid, 16)));
-    });
   b.create<simt::BarrierOp>(0, target.getThreads());
   if (!layout.exchangeBarriers().empty())
     b.create<simt::ClusterArriveOp>(/*relaxed=*/true);

@@ -1,9 +1,8 @@
 //===- LowerMatmul.cpp - Streamed weights times one token -------------------------===//
 //
-// Weights are the A operand of mma.m16n8k16, the activation the first column of
-// B. Each warp owns 16 rows of a ring tile and walks over its columns; partial
-// sums of slots are merged in a binary counter of accumulators, which is the
-// left-balanced tree (docs/design.md, "Order of sums").
+// Weights are the A operand of mma.m16n8k16, the activation a column of B. Each warp owns 16 rows of a ring
+// tile and walks over its columns; partial sums of slots are merged in a binary counter of accumulators,
+// which is the left-balanced tree (docs/design.md, "Order of sums").
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/lower/kernel/KernelLowering.h"
@@ -18,7 +17,8 @@ namespace {
 using Values = SimtBuilder::Values;
 
 /// Accumulators of one warp: the slot at hand (one or two chains of 4 registers of an mma), and merged slots:
-/// level l holds 2^l of them, of which only the column of the token is kept (registers 0 and 2).
+/// level l holds 2^l of them, of which only the token is kept. In chain c that is column c: registers c and
+/// c + 2 of lanes 0, 4, 8, …
 struct Accumulators {
   SmallVector<Values, 2> chains;
   SmallVector<Values> levels;
@@ -48,7 +48,7 @@ struct Accumulators {
   void push(SimtBuilder &b, Value index) {
     Values carry = {chains[0][0], chains[0][2]};
     if (chains.size() == 2)
-      carry = {b.fadd(carry[0], chains[1][0]), b.fadd(carry[1], chains[1][2])};
+      carry = {b.fadd(carry[0], chains[1][1]), b.fadd(carry[1], chains[1][3])};
     Value active = b.i1(true);
     for (size_t l = 0; l < levels.size(); ++l) {
       Value bit = b.ne(b.andI(index, int64_t(1) << l), 0);
@@ -99,30 +99,39 @@ std::function<Value(Value, int64_t)> KernelLowering::tileAddress(const MatmulTil
 /// Chains of multiplications in a slot: blocks 0, 2, … and 1, 3, …, so that one need not wait for the other.
 static int64_t chainsOf(int64_t slotBlocks) { return slotBlocks % 2 ? 1 : 2; }
 
-/// B registers of a tile's blocks. 16-bit activations come by ldmatrix, two blocks at a time: row 0 of each 8
-/// x 8 matrix is the token's, and the lanes of the other rows point to zeros.
+/// B registers of a tile's blocks. For chain c the token is column c, so two blocks that follow each other
+/// have the same registers. 16-bit activations come by ldmatrix: row c of each 8 x 8 matrix is of chain c,
+/// and nobody looks at what the other rows give.
 SmallVector<KernelLowering::Values> KernelLowering::activationsOfTile(MmaOperands &mma, MatmulOp op,
                                                                       const MatmulTiling &t, Value x,
                                                                       Value firstBlock, int64_t blocks,
                                                                       bool half) {
   SmallVector<Values> all;
-  Type element = op.getX().getType().getElementType();
+  int64_t chains = chainsOf(t.slotBlocks);
   // A view may begin anywhere in its tile.
   bool aligned = layout.tile(op.getX()) % 16 == 0;
-  bool direct = element == mma.type() && t.tileBlocks * 32 <= kZeroBytes && !half && aligned;
+  bool direct = op.getX().getType().getElementType() == mma.type() && !half && aligned;
   if (!direct) {
     for (int64_t i = 0; i < blocks; ++i)
-      all.push_back(mma.activation(x, b.mul(b.add(firstBlock, i), 16), lane, half && i + 1 == blocks));
+      all.push_back(mma.activation(x, b.mul(b.add(firstBlock, i), 16), b.xorI(lane, i % chains * 4),
+                                   half && i + 1 == blocks));
     return all;
   }
-  Value token = b.eq(b.rem(lane, 8), 0), matrix = b.mul(b.div(lane, 8), 16);
-  Value at = b.offset(x, b.add(b.mul(firstBlock, 32), matrix));
-  at = b.select(token, at, b.offset(shared, layout.zeros));
-  for (int64_t i = 0; i < blocks; i += 2) {
-    SmallVector<Type> types(std::min<int64_t>(4, 2 * (blocks - i)), b.getI32Type());
-    auto load = b.create<simt::LdmatrixOp>(types, b.offset(at, 32 * i), /*trans=*/false);
-    for (size_t k = 0; k < types.size(); k += 2)
-      all.push_back({load.getResults()[k], load.getResults()[k + 1]});
+  // Of the matrices that this lane says where to find, two a round of the chains.
+  Value matrix = b.div(lane, 8), ofSecondChain = b.eq(b.rem(lane, 8), 1);
+  Value at = b.offset(x, b.add(b.mul(firstBlock, 32), b.mul(b.rem(matrix, 2), 16)));
+  for (int64_t i = 0; i < blocks;) {
+    int64_t each = std::min(chains, blocks - i), rounds = (blocks - i) / each > 1 ? 2 : 1;
+    Value from = b.offset(at, 32 * i);
+    if (each == 2)
+      from = b.offset(from, b.select(ofSecondChain, b.i32(32), b.i32(0)));
+    if (rounds == 2)
+      from = b.offset(from, b.mul(b.div(matrix, 2), 32 * each));
+    auto load =
+        b.create<simt::LdmatrixOp>(SmallVector<Type>(2 * rounds, b.getI32Type()), from, /*trans=*/false);
+    for (int64_t k = 0; k < rounds * each; ++k)
+      all.push_back({load.getResults()[k / each * 2], load.getResults()[k / each * 2 + 1]});
+    i += rounds * each;
   }
   return all;
 }
