@@ -96,6 +96,8 @@ void KernelWriter::open(OpBuilder &builder) {
     choose("prefetch", kernelPlan.prefetch);
   if (kernelPlan.prefetchLater > 0)
     choose("prefetch_later", kernelPlan.prefetchLater);
+  if (kernelPlan.held > 0)
+    choose("held", kernelPlan.held);
   choose("tile_columns", kernelPlan.tileColumns);
   choose("pdl", std::max<int64_t>(0, kernelPlan.pdl));
   if (int64_t lets = letsNext(plan, index); lets != (kernelPlan.pdl > 0))

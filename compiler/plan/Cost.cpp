@@ -260,7 +260,8 @@ void Walk::weights(const OpSizes &op, const OpChoice &opPlan, ArrayRef<int64_t> 
   bool asks = stacked.size() > 1 && s.copyBytes < 64 * 128;
   s.copyNs = asks ? machine.boxNs : machine.copyNs;
   double width = std::min(plan.tileColumns, columns);
-  // Of one token a block is an ldmatrix, half of another and an mma; of more the last two for 8 of them each.
+  // Of one token a block is an ldmatrix, a quarter of another and an mma; of more the last two for 8 of them
+  // each.
   double each = (1 + 1.5 * llvm::divideCeil(sizes->tokens(plan), 8)) / 2.5;
   s.tileNs = machine.tileNs + machine.blockNs * each * width / 16;
   if (op.finishes) // partial sums are left after each row of tiles
@@ -495,6 +496,8 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen, bool 
   slotBytes = sizes->slotBytes(chosen);
   if (cost.kernels.size() == 1 && plan.prefetch > 0)
     aheadUs = kGainOfL2 * double(clusters) * plan.part * plan.prefetch * slotBytes / machine.bandwidth * 1e6;
+  if (cost.kernels.size() == 1 && plan.held > 0)
+    aheadUs += double(clusters) * plan.part * plan.held * setsOf(plan) * slotBytes / machine.bandwidth * 1e6;
   bool norms = false;
   auto startGroup = [&] {
     for (const OpSizes &op : sizes->getOps())

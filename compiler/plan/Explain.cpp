@@ -179,6 +179,8 @@ static void kernelText(llvm::raw_ostream &out, const ExplainedKernel &kernel, si
     pace += llvm::formatv(", {0} more to the L2 at the start", k.prefetch);
   if (k.prefetchLater > 0)
     pace += llvm::formatv(", {0} of later weights", k.prefetchLater);
+  if (k.held > 0)
+    pace += llvm::formatv(", {0} of each 4 warps in registers", k.held);
   out << llvm::formatv("  {0} bytes of shared memory a CTA of {1}; a ring of {2} tiles of {3} x {4}{5}\n",
                        kernel.sharedBytes, machine.sharedLimit(k.ctasPerSm), k.ringStages, kSetRows,
                        k.tileColumns, pace);
@@ -266,6 +268,7 @@ static void kernelJson(llvm::json::OStream &out, const ExplainedKernel &kernel) 
     out.attribute("in_flight", std::max<int64_t>(0, k.inFlight));
     out.attribute("prefetch", std::max<int64_t>(0, k.prefetch));
     out.attribute("prefetch_later", std::max<int64_t>(0, k.prefetchLater));
+    out.attribute("held", std::max<int64_t>(0, k.held));
     out.attribute("shared_bytes", kernel.sharedBytes);
     out.attribute("bytes", kernel.cost.bytes);
     out.attribute("us", rounded(kernel.cost.us));

@@ -143,6 +143,7 @@ private:
   bool checkTogether(const Member &member, Refusal &refusal);
   bool checkResidency(const KernelPlan &kernel, Refusal &refusal) const;
   bool checkRing(const KernelPlan &kernel, Refusal &refusal) const;
+  bool checkHeld(const KernelPlan &kernel, Refusal &refusal) const;
   bool checkInFlight(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const;
   void refuseRing(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const;
   void choosePace(Choices &choices, bool isWeighed, Random *random) const;

@@ -57,6 +57,7 @@ bool KernelSearch::mergeGiven(Refusal &refusal) {
                                 {"in_flight", &KernelPlan::inFlight, -1},
                                 {"prefetch", &KernelPlan::prefetch, -1},
                                 {"prefetch_later", &KernelPlan::prefetchLater, -1},
+                                {"held", &KernelPlan::held, -1},
                                 {"pdl", &KernelPlan::pdl, -1}};
   given = KernelPlan();
   for (const Member &member : members) {
@@ -437,6 +438,24 @@ void KernelSearch::refuseRing(const KernelPlan &kernel, Refusal::Stage stage, Re
                 placeOf("ring_stages"));
 }
 
+/// No more tiles are held than there are registers for.
+bool KernelSearch::checkHeld(const KernelPlan &kernel, Refusal &refusal) const {
+  int64_t most = members.front().sizes.mostHeld(kernel);
+  if (given.held <= most)
+    return true;
+  if (refusal.takes(Refusal::Splits))
+    refusal.add(
+        Refusal::Splits,
+        llvm::formatv("kernel {0} has held = {1} with warps = {2}, ctas_per_sm = {3}, tile_columns = {4} "
+                      "and pdl = {5}; {6}",
+                      index(), given.held, kernel.warps, kernel.ctasPerSm, kernel.tileColumns, kernel.pdl,
+                      most ? llvm::formatv("0 to {0} are possible", most).str()
+                           : "only 0 is possible: it takes pdl 1 or 2, weights times one token as first "
+                             "stream, and registers for a tile more"),
+        placeOf("held"));
+  return false;
+}
+
 /// No more tiles are in the air than the ring has.
 bool KernelSearch::checkInFlight(const KernelPlan &kernel, Refusal::Stage stage, Refusal &refusal) const {
   if (given.inFlight <= kernel.ringStages)
@@ -452,7 +471,7 @@ bool KernelSearch::checkInFlight(const KernelPlan &kernel, Refusal::Stage stage,
 
 bool KernelSearch::checkRing(const KernelPlan &kernel, Refusal &refusal) const {
   if (dealsRing(kernel))
-    return checkInFlight(kernel, Refusal::Splits, refusal);
+    return checkInFlight(kernel, Refusal::Splits, refusal) && checkHeld(kernel, refusal);
   refuseRing(kernel, Refusal::Splits, refusal);
   return false;
 }

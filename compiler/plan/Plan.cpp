@@ -113,6 +113,8 @@ std::string Plan::print() const {
     set("in_flight", k.inFlight);
     set("prefetch", k.prefetch);
     set("prefetch_later", k.prefetchLater);
+    if (k.held)
+      set("held", k.held);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
     if (k.stacked == 1)

@@ -38,10 +38,10 @@ private:
   llvm::StringSet<> seen; ///< operations and kernels so far
 };
 
-constexpr StringRef kKernelKeys[] = {"part",         "warps",         "ctas_per_sm",    "ring_stages",
-                                     "tile_columns", "rows_per_item", "chunks",         "token_groups",
-                                     "clusters",     "pdl",           "weights",        "joined",
-                                     "in_flight",    "prefetch",      "prefetch_later", "stacked"};
+constexpr StringRef kKernelKeys[] = {
+    "part",      "warps",        "ctas_per_sm",    "ring_stages", "tile_columns", "rows_per_item",
+    "chunks",    "token_groups", "clusters",       "pdl",         "weights",      "joined",
+    "in_flight", "prefetch",     "prefetch_later", "stacked",     "held"};
 constexpr StringRef kOpKeys[] = {"kernel", "split", "gather", "reduce", "finish"};
 
 } // namespace
@@ -158,6 +158,7 @@ bool PlanParser::kernelLine(Plan &plan, StringRef rest) {
     for (auto [name, field] : {std::pair<StringRef, int64_t *>{"pdl", &k.pdl},
                                {"joined", &k.joined},
                                {"stacked", &k.stacked},
+                               {"held", &k.held},
                                {"in_flight", &k.inFlight},
                                {"prefetch", &k.prefetch},
                                {"prefetch_later", &k.prefetchLater}})

@@ -109,6 +109,11 @@ public:
   /// Why an operation cannot be spread over the cluster as chosen, or "" if it can.
   std::string checkSplit(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan) const;
 
+  /// Tiles of each set of warps that a plan can have `held`: as many as a thread has registers for, of a
+  /// kernel that starts early and streams weights times one token first.
+  int64_t mostHeld(const KernelPlan &plan) const;
+  /// Those of them that find no room in the ring.
+  int64_t tilesBehindRing(const KernelChoice &choice) const;
   /// Bytes of the smallest tile of all streams; the largest number where nothing is streamed.
   int64_t leastTileBytes(const KernelChoice &choice) const;
   /// Bytes of a ring tile; 0 where nothing is streamed.

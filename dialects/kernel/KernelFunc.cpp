@@ -180,6 +180,7 @@ static LogicalResult verifyPlan(FuncOp func) {
                                   {"in_flight", 0, 64},
                                   {"prefetch", 0, 64},
                                   {"prefetch_later", 0, 64},
+                                  {"held", 0, 64},
                                   {"tile_columns", 0, 1 << 20},
                                   {"ctas_per_sm", 1, 32},
                                   {"clusters", 0, 1 << 24},
@@ -190,7 +191,7 @@ static LogicalResult verifyPlan(FuncOp func) {
     if (key == std::end(known))
       return func.emitOpError("has an unknown plan key '")
              << a.getName().getValue()
-             << "'; known are ring_stages, in_flight, prefetch, prefetch_later, tile_columns, ctas_per_sm, "
+             << "'; known are ring_stages, in_flight, prefetch, prefetch_later, held, tile_columns, ctas_per_sm, "
                 "clusters, lets_next and pdl";
     auto value = dyn_cast<IntegerAttr>(a.getValue());
     if (!value || !value.getType().isInteger(64))

@@ -138,7 +138,7 @@ def Kernel_FuncOp : Kernel_Op<"func", [FunctionOpInterface, IsolatedFromAbove]> 
   let description = [{
     Arguments are tensors in global memory (`memref`, row-major) and caches. Plan keys (i64):
     `ring_stages` (rounded up to a multiple of the sets of 4 consumer warps, which take tiles in turn) `in_flight` (of them, being copied at a time; 0 = all),
-    `prefetch` (tiles behind the ring, of the first stream if its weights are packed, that go to the L2 once the kernel before has ended), `prefetch_later` (likewise of each stream of packed weights behind the first, as soon as all before it has been started) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
+    `prefetch` (tiles behind the ring, of the first stream if its weights are packed, that go to the L2 once the kernel before has ended), `prefetch_later` (likewise of each stream of packed weights behind the first, as soon as all before it has been started), `held` (tiles of each set, of the first stream if those are weights times one token, that its warps keep in registers before the kernel before has ended: the ring then has as many more; `pdl` 1 or 2) and `tile_columns` (weights: columns of a ring tile; 0 = chosen), `ctas_per_sm`.
     `pdl`: how the kernel starts (programmatic dependent launch). 0: when the one before it has ended. 1: while that one runs; until it
     has ended only weights are streamed. 2: likewise, but cached tokens are streamed too, and lengths, slots, starts, masks and block tables read for
     it: it needs a kernel before it, and none of the file may write any of that, but for its own append behind the last of the tokens. 3: as soon as that one's CTAs end. `lets_next`: when the kernel lets the next one

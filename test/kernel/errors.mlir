@@ -51,7 +51,7 @@ kernel.func @odd(%x: memref<64xf32>) axes(a = 3 @cta) plan() {
 
 // -----
 
-// expected-error@+1 {{has an unknown plan key 'ring_stage'; known are ring_stages, in_flight, prefetch, prefetch_later, tile_columns, ctas_per_sm, clusters, lets_next and pdl}}
+// expected-error@+1 {{has an unknown plan key 'ring_stage'; known are ring_stages, in_flight, prefetch, prefetch_later, held, tile_columns, ctas_per_sm, clusters, lets_next and pdl}}
 kernel.func @key(%x: memref<64xf32>) axes() plan(ring_stage = 3) {
   kernel.return
 }

@@ -171,3 +171,30 @@ kernel.func @packed_overhang(%x: memref<64xf16>, %q: memref<100x64xf16> {kernel.
   }
   kernel.return
 }
+
+// -----
+
+// Held tiles are for the time in which the kernel before runs.
+// expected-error@+1 {{plan key 'held' needs pdl 1 or 2, and as first stream weights times one token that are not summed over items}}
+kernel.func @held(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64xf16>) axes() plan(held = 1) {
+  %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
+  %s = kernel.load %w rows [64] : memref<64x64xf16> -> !kernel.stream<64x64xf16>
+  %m = kernel.matmul %s, %t slots 16 : !kernel.stream<64x64xf16>, !kernel.tile<64xf16> -> !kernel.tile<64xf16>
+  kernel.write %m, %y : !kernel.tile<64xf16>, memref<64xf16>
+  kernel.return
+}
+
+// -----
+
+// The first stream are cached tokens.
+// expected-error@+1 {{plan key 'held' needs pdl 1 or 2}}
+kernel.func @held_tokens(%q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 64, f16>, %l: memref<1xi32>, %y: memref<64xf16>) axes(head = 1 @grid) plan(pdl = 1, held = 1) {
+  kernel.for_items %h over head {
+    %t = kernel.read %q at %h : memref<64xf16> -> !kernel.tile<64xf16>
+    %kv = kernel.load_cache %c tokens %l at %h bound 128 : !kernel.cache<heads = 1, dim = 64, f16>, memref<1xi32>, !kernel.item -> <64, f16>
+    %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
+    %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
+    kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+  }
+  kernel.return
+}

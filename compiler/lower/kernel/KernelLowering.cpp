@@ -60,6 +60,8 @@ LogicalResult KernelLowering::run() {
     waitForPeersToStart();
     if (readsAhead())
       planAhead(body);
+    if (failed(holdTiles()))
+      result = failure();
     waitForLastKernel();
     if (letsLater)
       b.create<simt::GridLaunchOp>();
@@ -68,7 +70,8 @@ LogicalResult KernelLowering::run() {
     loadScalars();
     if (!readsAhead())
       planQueries(/*producer=*/false);
-    result = lowerBlock(body);
+    if (succeeded(result))
+      result = lowerBlock(body);
   };
   if (producer)
     b.ifThen(b.lt(warp, warps), consume);

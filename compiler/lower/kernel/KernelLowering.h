@@ -14,6 +14,7 @@
 namespace cfc::kernel {
 
 struct SoftmaxState;
+class MmaOperands;
 
 class KernelLowering {
 public:
@@ -358,9 +359,14 @@ private:
 
   //===-- LowerMatmul.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerMatmul(MatmulOp op);
-  llvm::SmallVector<Values> activationsOfTile(class MmaOperands &mma, MatmulOp op, const MatmulTiling &t,
-                                              Value x, Value firstBlock, int64_t blocks, bool half);
-  std::function<Value(Value slot, int64_t block)> tileAddress(const MatmulTiling &t, Value row, Value side);
+  llvm::SmallVector<Values> activationsOfTile(MmaOperands &mma, MatmulOp op, const MatmulTiling &t, Value x,
+                                              Value firstBlock, int64_t blocks, bool half);
+  using TileAddress = std::function<Value(Value slot, int64_t block)>;
+  TileAddress tileAddress(const MatmulTiling &t);
+  llvm::SmallVector<Values> loadTile(MmaOperands &mma, const TileAddress &at, Ring r, int64_t blocks,
+                                     bool half);
+  Values loadTileEarly(MmaOperands &mma, const TileAddress &at, Ring r, int64_t blocks);
+  llvm::LogicalResult holdTiles();
 
   //===-- LowerAttend.cpp ------------------------------------------------------------===//
   llvm::LogicalResult lowerAttend(AttendOp op);
@@ -528,6 +534,8 @@ private:
   int64_t profile;                      ///< byte offset of the marks in the workspace; -1: none
   llvm::SmallVector<std::string> marks; ///< their names
   llvm::SmallVector<int64_t> markThreads;
+  MatmulOp holder;                     ///< whose first tiles were taken early, or null
+  llvm::SmallVector<Values> heldTiles; ///< their registers
   bool inLoop = false;
   bool isFirstFeed = true;
   bool oneLane = false; ///< one lane of the producer warp does all
@@ -535,11 +543,6 @@ private:
 
 /// Elements of a streamed sum that a thread takes at a time.
 inline constexpr int64_t kFour = 4;
-
-/// Bytes from the start of 128-byte row `row` to its 16-byte chunk `chunk` under the 128-byte swizzle.
-inline mlir::Value swizzled(SimtBuilder &b, mlir::Value chunk, mlir::Value row) {
-  return b.mul(b.xorI(chunk, b.rem(row, 8)), 16);
-}
 
 /// (m, l, o) of an online softmax, with one or some neighbouring elements of o.
 struct SoftmaxState {

@@ -13,8 +13,9 @@ using namespace mlir;
 using namespace cfc;
 using namespace cfc::kernel;
 
-namespace {
 using Values = SimtBuilder::Values;
+
+namespace {
 
 /// Accumulators of one warp: the slot at hand (one or two chains of 4 registers of an mma), and merged slots:
 /// level l holds 2^l of them, of which only the token is kept. In chain c that is column c: registers c and
@@ -80,9 +81,10 @@ struct Accumulators {
 };
 } // namespace
 
-/// Gives the address in a slot of `row`, half `side`, of block i of a tile.
-std::function<Value(Value, int64_t)> KernelLowering::tileAddress(const MatmulTiling &t, Value row,
-                                                                 Value side) {
+/// Gives the address in a slot that this lane gives to ldmatrix for block i of a tile: of row lane % 16 of
+/// the warp's 16, the left or right 8 columns.
+KernelLowering::TileAddress KernelLowering::tileAddress(const MatmulTiling &t) {
+  Value row = b.add(b.mul(setWarp, 16), b.rem(lane, 16)), side = b.div(lane, 16);
   if (!t.boxRows) {
     Value offset = b.add(b.mul(row, t.rowStride), b.mul(side, 16));
     return [=, this](Value slot, int64_t i) { return b.offset(b.offset(slot, offset), 32 * i); };
@@ -136,6 +138,112 @@ SmallVector<KernelLowering::Values> KernelLowering::activationsOfTile(MmaOperand
   return all;
 }
 
+/// Waits for a tile and reads it, all of its blocks at a time.
+SmallVector<KernelLowering::Values> KernelLowering::loadTile(MmaOperands &mma, const TileAddress &at, Ring r,
+                                                             int64_t blocks, bool half) {
+  waitFull(r);
+  Value slot = slotAddress(r);
+  SmallVector<Values> a;
+  for (int64_t i = 0; i < blocks; ++i)
+    a.push_back(mma.weights(at(slot, i), half && i + 1 == blocks));
+  return a;
+}
+
+/// The registers of a whole tile, whose slot is given back before they are used.
+KernelLowering::Values KernelLowering::loadTileEarly(MmaOperands &mma, const TileAddress &at, Ring r,
+                                                     int64_t blocks) {
+  Values regs, made;
+  for (const Values &block : loadTile(mma, at, r, blocks, /*half=*/false)) {
+    regs.append(block.begin(), block.end());
+    made.push_back(block[0]);
+  }
+  releaseSlot(r, made);
+  return regs;
+}
+
+/// Whole tiles of a row of tiles; the last, whole or not, is not among them.
+static int64_t wholeTiles(const MatmulTiling &t) { return (t.blocks - 1) / t.tileBlocks; }
+
+/// With plan key `held` the first tiles of the first stream are taken into registers while the last kernel
+/// still runs, and the ring gets as many behind them.
+LogicalResult KernelLowering::holdTiles() {
+  int64_t wanted = func.planValue("held", 0);
+  if (!wanted)
+    return success();
+  Operation *first = nullptr;
+  func.walk([&](Operation *op) { first = !first && isa<MatmulOp, AttendOp>(op) ? op : first; });
+  auto op = dyn_cast_or_null<MatmulOp>(first);
+  int64_t pdl = func.planValue("pdl", 0);
+  // What is summed over the items begins with either half of the rows.
+  if (!op || isOfTokens(op.getX().getType()) || streamedFinish(op) || (pdl != 1 && pdl != kStartsWithCache))
+    return func.emitOpError("plan key 'held' needs pdl 1 or 2, and as first stream weights times one token "
+                            "that are not summed over items");
+  StreamType weights = op.getWeights().getType();
+  MatmulTiling t = *tilingOf(op.getWeights().getDefiningOp<LoadOp>(), op.getSlots());
+  MmaOperands mma(b, weights.getElementType(), op.getX().getType().getElementType());
+  int64_t n = std::min(wanted, wholeTiles(t)), each = 4 * t.tileBlocks;
+  // Some sets may have no rows, and some clusters no item.
+  Value has = b.lt(b.mul(set, kSetRows), t.rows);
+  if (auto loop = op->getParentOfType<ForItemsOp>()) {
+    ItemRange items = itemRange(loop);
+    has = b.andI(has, b.lt(items.first, items.end));
+  }
+  TileAddress at = tileAddress(t);
+  auto take = [&]() -> Values {
+    Values all;
+    Ring r = ring;
+    for (int64_t c = 0; c < n; ++c, r = advance(r))
+      all.append(loadTileEarly(mma, at, r, t.tileBlocks));
+    return all;
+  };
+  Values all = b.ifElse(SmallVector<Type>(n * each, b.getI32Type()), has, take,
+                        [&] { return Values(n * each, b.i32(0)); });
+  holder = op;
+  for (int64_t c = 0; c < n; ++c)
+    heldTiles.emplace_back(ArrayRef(all).slice(c * each, each));
+  return success();
+}
+
+/// Multiplies a tile, block `firstBlock` of the row and those behind it, into `sums`. Gives what the chains
+/// had at the tile's end, and where slots ended: each product needs those before it.
+static Values multiplyTile(SimtBuilder &b, MmaOperands &mma, const MatmulTiling &t, Value firstBlock,
+                           bool endsRow, ArrayRef<Values> a, ArrayRef<Values> x, Accumulators &sums) {
+  Values made;
+  int64_t blocks = a.size(), numChains = sums.chains.size();
+  auto push = [&](Accumulators &to, Value block) { to.push(b, b.div(block, t.slotBlocks)); };
+  auto noteChains = [&](int64_t i) {
+    for (int64_t c = 0; c < std::min(numChains, i + 1); ++c)
+      made.push_back(sums.chains[(i - c) % numChains][0]);
+  };
+  for (int64_t i = 0; i < blocks; ++i) {
+    Value block = b.add(firstBlock, i);
+    Values &chain = sums.chains[i % numChains];
+    chain = mma.multiply(a[i], x[i], chain);
+    // A slot ends with the row, or after slotBlocks blocks: at a fixed place of every tile where the one is
+    // a multiple of the other, else at a place that the block's number tells.
+    bool ends =
+        (endsRow && i + 1 == blocks) || (t.tileBlocks % t.slotBlocks == 0 && (i + 1) % t.slotBlocks == 0);
+    bool mayEnd = t.slots > 1 && t.tileBlocks % t.slotBlocks != 0 &&
+                  (t.slotBlocks % t.tileBlocks != 0 || i + 1 == t.tileBlocks);
+    if (ends || mayEnd || i + 1 == blocks)
+      noteChains(i);
+    if (ends)
+      push(sums, block);
+    if (ends || !mayEnd)
+      continue;
+    Values before = sums.flat();
+    sums.assign(b.ifElse(
+        SmallVector<Type>(before.size(), b.getF32Type()), b.eq(b.rem(b.add(block, 1), t.slotBlocks), 0),
+        [&]() -> Values {
+          Accumulators ended = sums;
+          push(ended, block);
+          return ended.flat();
+        },
+        [&] { return before; }));
+  }
+  return made;
+}
+
 LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
   if (isOfTokens(op.getX().getType()))
     return lowerTokenMatmul(op);
@@ -156,78 +264,53 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
       x = b.offset(x, b.mul(coordinate(s.getAxis().getValue()), columns * xType.getElementBytes()));
   }
 
-  // What this lane gives to ldmatrix: row lane % 16 of the warp's 16, the left or right 8 columns of a block.
-  Value row = b.add(b.mul(setWarp, 16), b.rem(lane, 16)), side = b.div(lane, 16);
-  auto blockAddress = tileAddress(t, row, side);
-  auto push = [&](Accumulators &sums, Value block) { sums.push(b, b.div(block, t.slotBlocks)); };
+  TileAddress blockAddress = tileAddress(t);
   int64_t numChains = chainsOf(t.slotBlocks);
   auto blocksOfTile = [&](Value firstBlock, int64_t blocks, bool endsRow, Ring r, Accumulators &sums) {
     bool half = endsRow && t.columns % 16; // the last block has 8 columns
-    // The activation's registers do not wait for the tile; then all reads of the tile are under way together.
-    SmallVector<Values> bRegs = activationsOfTile(mma, op, t, x, firstBlock, blocks, half), a;
-    waitFull(r);
-    Value slot = slotAddress(r);
-    for (int64_t i = 0; i < blocks; ++i)
-      a.push_back(mma.weights(blockAddress(slot, i), half && i + 1 == blocks));
-    // What the chains gave at the tile's end, and where slots ended: each product needs those before it.
-    Values made;
-    auto noteChains = [&](int64_t i) {
-      for (int64_t c = 0; c < std::min(numChains, i + 1); ++c)
-        made.push_back(sums.chains[(i - c) % numChains][0]);
-    };
-    for (int64_t i = 0; i < blocks; ++i) {
-      Value block = b.add(firstBlock, i);
-      Values &chain = sums.chains[i % numChains];
-      chain = mma.multiply(a[i], bRegs[i], chain);
-      // A slot ends with the row, or after slotBlocks blocks: at a fixed place of every tile where the one is
-      // a multiple of the other, else at a place that the block's number tells.
-      bool ends =
-          (endsRow && i + 1 == blocks) || (t.tileBlocks % t.slotBlocks == 0 && (i + 1) % t.slotBlocks == 0);
-      bool mayEnd = t.slots > 1 && t.tileBlocks % t.slotBlocks != 0 &&
-                    (t.slotBlocks % t.tileBlocks != 0 || i + 1 == t.tileBlocks);
-      if (ends || mayEnd || i + 1 == blocks)
-        noteChains(i);
-      if (ends)
-        push(sums, block);
-      if (ends || !mayEnd)
-        continue;
-      sums.assign(b.ifElse(
-          SmallVector<Type>(4 * numChains + 2 * levels, b.getF32Type()),
-          b.eq(b.rem(b.add(block, 1), t.slotBlocks), 0),
-          [&]() -> Values {
-            Accumulators ended = sums;
-            push(ended, block);
-            return ended.flat();
-          },
-          [&] { return sums.flat(); }));
-    }
-    releaseSlot(r, made);
+    // The activation's registers do not wait for the tile.
+    SmallVector<Values> bRegs = activationsOfTile(mma, op, t, x, firstBlock, blocks, half);
+    SmallVector<Values> a = loadTile(mma, blockAddress, r, blocks, half);
+    releaseSlot(r, multiplyTile(b, mma, t, firstBlock, endsRow, a, bRegs, sums));
+  };
+  // The tile of number c, which this set has in registers if `early`.
+  auto tileThatMayBeHeld = [&](int64_t c, Value early, Ring r, Accumulators &sums) {
+    Value firstBlock = b.i32(c * t.tileBlocks);
+    SmallVector<Values> bRegs = activationsOfTile(mma, op, t, x, firstBlock, t.tileBlocks, /*half=*/false), a;
+    Values regs = b.ifElse(
+        SmallVector<Type>(heldTiles[c].size(), b.getI32Type()), early, [&] { return heldTiles[c]; },
+        [&] { return loadTileEarly(mma, blockAddress, r, t.tileBlocks); });
+    for (int64_t i = 0; i < t.tileBlocks; ++i)
+      a.emplace_back(ArrayRef(regs).slice(4 * i, 4));
+    multiplyTile(b, mma, t, firstBlock, /*endsRow=*/false, a, bRegs, sums);
   };
 
-  int64_t whole = t.columns / (t.tileBlocks * 16);
-  int64_t rest = llvm::divideCeil(t.columns - whole * t.tileBlocks * 16, 16);
-  if (!rest) { // the last tile ends the row, so it is written out apart
-    rest = t.tileBlocks;
-    --whole;
-  }
+  int64_t whole = wholeTiles(t), rest = t.blocks - whole * t.tileBlocks; // the last tile is written out apart
+  int64_t numHeld = holder == op ? static_cast<int64_t>(heldTiles.size()) : 0;
   FinishOp finish = streamedFinish(op);
   bool inPieces = finish && !finish.getFinishers();
+  Value firstOfSet = sets > 1 ? b.mul(set, kSetRows) : b.i32(0);
   // The tiles of this set's 64 rows.
   auto rowsOfSet = [&](Value firstRow, ValueRange outer) -> Values {
     Accumulators sums = Accumulators::zero(b, numChains, levels);
-    Values inits = {outer[0], outer[1]};
+    Ring r{outer[0], outer[1], ring.first};
+    Value early = numHeld ? b.andI(b.eq(round, 0), b.eq(firstRow, firstOfSet)) : Value();
+    for (int64_t c = 0; c < numHeld; ++c, r = advance(r))
+      tileThatMayBeHeld(c, early, r, sums);
+    Values inits = {r.slot, r.phase};
     inits.append(sums.flat());
-    Values in = b.loop(b.i32(0), b.i32(whole), b.i32(1), inits, [&](Value c, ValueRange args) -> Values {
-      Ring r{args[0], args[1], ring.first};
-      Accumulators inner = sums;
-      inner.assign(args.drop_front(2));
-      blocksOfTile(b.mul(c, t.tileBlocks), t.tileBlocks, false, r, inner);
-      r = advance(r);
-      Values out = {r.slot, r.phase};
-      out.append(inner.flat());
-      return out;
-    });
-    Ring r{in[0], in[1], ring.first};
+    Values in =
+        b.loop(b.i32(numHeld), b.i32(whole), b.i32(1), inits, [&](Value c, ValueRange args) -> Values {
+          Ring r{args[0], args[1], ring.first};
+          Accumulators inner = sums;
+          inner.assign(args.drop_front(2));
+          blocksOfTile(b.mul(c, t.tileBlocks), t.tileBlocks, false, r, inner);
+          r = advance(r);
+          Values out = {r.slot, r.phase};
+          out.append(inner.flat());
+          return out;
+        });
+    r = {in[0], in[1], ring.first};
     sums.assign(ValueRange(in).drop_front(2));
     blocksOfTile(b.i32(whole * t.tileBlocks), rest, true, r, sums);
     Values total = sums.total(b, t.slots);
@@ -243,7 +326,6 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     out.append(outer.begin() + 2, outer.end());
     return out;
   };
-  Value firstOfSet = sets > 1 ? b.mul(set, kSetRows) : b.i32(0);
   if (!inPieces) {
     if (finish)
       arriveAtSum(finish);

@@ -234,8 +234,7 @@ LogicalResult KernelLowering::lowerTokenMatmul(MatmulOp op) {
   TokenFactor factor(b, mma, x, lane, xType.getShape()[0], layout.rowStride(op.getX()));
   int64_t numTiles = factor.numTiles(), numChains = t.slotBlocks % 2 ? 1 : 2; // as in LowerMatmul.cpp
 
-  Value row = b.add(b.mul(setWarp, 16), b.rem(lane, 16)), side = b.div(lane, 16);
-  auto blockAddress = tileAddress(t, row, side);
+  TileAddress blockAddress = tileAddress(t);
   auto push = [&](TokenSums &sums, Value block) { sums.push(b, b.div(block, t.slotBlocks)); };
   // What the row's last tile gives is its total.
   auto blocksOfTile = [&](Value firstBlock, int64_t blocks, bool endsRow, Ring r, TokenSums &sums) -> Values {

@@ -110,4 +110,9 @@ private:
   Value getOrConstant(mlir::TypedAttr attr) { return mlir::arith::ConstantOp::create(*this, loc, attr); }
 };
 
+/// Bytes from the start of 128-byte row `row` to its 16-byte chunk `chunk` under the 128-byte swizzle.
+inline mlir::Value swizzled(SimtBuilder &b, mlir::Value chunk, mlir::Value row) {
+  return b.mul(b.xorI(chunk, b.rem(row, 8)), 16);
+}
+
 } // namespace cfc
