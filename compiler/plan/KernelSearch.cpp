@@ -85,6 +85,8 @@ void KernelSearch::choosePace(Choices &choices, bool isWeighed, Random *random) 
   bool besideFew = isWeighed && members.size() == 1 && fitsBeside(first, choices.front(), *machine, place);
   int64_t mostHeld = first.mostHeld(kernel);
   int64_t held = besideFew ? std::min(mostHeld, first.tilesBehindRing(choices.front())) : 0;
+  if (given.held >= 0)
+    held = given.held;
   int64_t least = besideFew ? 1 : 2;
   if (besideFew)
     airBytes *= held ? kMoreWhereHeld : 0.5;
@@ -112,14 +114,14 @@ void KernelSearch::choosePace(Choices &choices, bool isWeighed, Random *random) 
   if (random && later)
     later = random->below(2 * later + 1);
   later = std::min(later, kMostAhead);
-  if (random && mostHeld && random->below(2))
+  if (random && mostHeld && given.held < 0 && random->below(2))
     held = random->below(mostHeld + 1);
   inFlight = inFlight < each ? inFlight * sets : 0;
   for (KernelChoice &choice : choices) {
     choice.kernel.inFlight = given.inFlight >= 0 ? given.inFlight : inFlight;
     choice.kernel.prefetch = given.prefetch >= 0 ? given.prefetch : prefetch * sets;
     choice.kernel.prefetchLater = given.prefetchLater >= 0 ? given.prefetchLater : later;
-    choice.kernel.held = given.held >= 0 ? given.held : held;
+    choice.kernel.held = held;
   }
 }
 

@@ -113,8 +113,6 @@ std::string Plan::print() const {
     set("in_flight", k.inFlight);
     set("prefetch", k.prefetch);
     set("prefetch_later", k.prefetchLater);
-    if (k.held)
-      set("held", k.held);
     key("tile_columns", k.tileColumns);
     key("rows_per_item", k.rowsPerItem);
     if (k.stacked == 1)
@@ -126,6 +124,7 @@ std::string Plan::print() const {
     key("token_groups", k.tokenGroups);
     key("clusters", k.clusters);
     set("pdl", k.pdl);
+    set("held", k.held);
     if (k.weights != Layout::Unset)
       out << separator << "weights = " << stringify(k.weights), separator = ", ";
     if (i)

@@ -78,12 +78,23 @@ TEST_CASE("launches around few heads: what is in the air, and which rings are fu
   Planned planned("llama3_70b_rank");
   Plan plan = planned.of(8192, Layout::Packed);
   REQUIRE(plan.kernels.size() == 3);
-  // The output projection has an SM for each CTA beside the attention, and little in the air.
+  // The output projection has an SM for each CTA beside the attention: what finds no room in its rings is
+  // held.
   const KernelPlan &last = plan.kernels[2];
   CHECK(last.ctasPerSm == 1);
   CHECK(8192 / last.rowsPerItem <= 132 - 64);
-  CHECK(last.inFlight * 4 <= last.ringStages * 2);
   CHECK(last.prefetch == 0);
+  int64_t tiles = 1024 / last.tileColumns * last.rowsPerItem / 64;
+  CHECK(last.ringStages + last.held * last.warps / 4 == tiles);
+  // Where nothing is held little is in the air. The first launch's last CTAs start late: they hold nothing.
+  PlanOptions options;
+  options.length = 8192, options.weights = Layout::Packed, options.given = plan;
+  options.given->kernels[2].held = 0, options.given->kernels[2].inFlight = -1;
+  std::optional<Plan> none = planned.plan(options);
+  REQUIRE(none);
+  CHECK(none->kernels[2].inFlight * 4 <= none->kernels[2].ringStages * 2);
+  CHECK(none->kernels[2].inFlight < last.inFlight);
+  CHECK(plan.kernels[0].held == 0);
   // The rings of the next layer's first launch are full when it may begin: larger ones are quicker.
   auto usOf = [&](int stages) {
     Plan other = plan;

@@ -234,6 +234,7 @@ TEST_CASE("what is wrong with a plan is said where the plan says it") {
            std::pair("kernel 0: warps = 8, ring_stages = 3", "given:2:36"),
            std::pair("kernel 0: ring_stages = 8, in_flight = 9", "given:2:40"),
            std::pair("kernel 0: in_flight = 17", "given:2:23"),
+           std::pair("kernel 0: pdl = 0, held = 1", "given:2:27"),
            std::pair("kernel 0: ctas_per_sm = 9", "given:2:25"),
            std::pair("kernel 0: pdl = 4", "given:2:17"),
            std::pair("kernel 0: part = 2\nkernel 1: joined = 2", "given:6:20"),

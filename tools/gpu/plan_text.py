@@ -48,6 +48,8 @@ def plan_with_pdl(text, value):
     def start(kernel):
         return value if value != 2 or kernel in behind else 1
 
+    # What a kernel can hold depends on how it starts: the planner says it anew.
+    text = re.sub(r"^(kernel .*), held = \d+", r"\1", text, flags=re.M)
     text = re.sub(r"^(kernel .*), pdl = [0-3]", r"\1", text, flags=re.M)
     return re.sub(r"^kernel ([0-9]+):.*$", lambda m: f"{m[0]}, pdl = {start(int(m[1]))}", text, flags=re.M)
 
