@@ -91,7 +91,9 @@ struct Exchanged {
   double bytes = 0;
   bool merges = false;   ///< the bytes of all, else they are collected
   bool scatters = false; ///< and each gets a part of what is merged
-  bool states = false; ///< of softmaxes: rows of (dim + 2) f32, of which an async store takes 8 bytes, not 16
+  /// Of softmaxes, with nothing else under way: rows of (dim + 2) f32, of which an async store takes 8 bytes,
+  /// not 16.
+  bool states = false;
 };
 Exchanged exchangeOf(const KernelSizes &sizes, const KernelPlan &kernel, const OpSizes &op,
                      const OpChoice &plan);
