@@ -191,7 +191,8 @@ static LogicalResult verifyPlan(FuncOp func) {
     if (key == std::end(known))
       return func.emitOpError("has an unknown plan key '")
              << a.getName().getValue()
-             << "'; known are ring_stages, in_flight, prefetch, prefetch_later, held, tile_columns, ctas_per_sm, "
+             << "'; known are ring_stages, in_flight, prefetch, prefetch_later, held, tile_columns, "
+                "ctas_per_sm, "
                 "clusters, lets_next and pdl";
     auto value = dyn_cast<IntegerAttr>(a.getValue());
     if (!value || !value.getType().isInteger(64))
