@@ -48,6 +48,11 @@ struct MatmulTiling {
   int64_t boxRows;              ///< 64, 32, 16 or 8; 0: row copies
   int64_t rowStride;            ///< of row copies: 16 bytes more than the columns, against bank conflicts
   bool packed;                  ///< the weights are packed
+  /// Chains of multiplications in a slot: blocks 0, 2, … and 1, 3, …, so that one need not wait for the
+  /// other.
+  int64_t chains() const { return slotBlocks % 2 ? 1 : 2; }
+  /// Whole tiles of a row of tiles; the last, whole or not, is not among them.
+  int64_t wholeTiles() const { return (blocks - 1) / tileBlocks; }
   int64_t panelBytes() const { return kBlockBytes * ((tileBlocks + 3) / 4); }
   int64_t tileBytes() const { return boxRows ? tileRows / 64 * panelBytes() : tileRows * rowStride; }
 };

@@ -496,8 +496,10 @@ void Walk::kernel(const KernelSizes &ofKernel, const KernelChoice &chosen, bool 
   slotBytes = sizes->slotBytes(chosen);
   if (cost.kernels.size() == 1 && plan.prefetch > 0)
     aheadUs = kGainOfL2 * double(clusters) * plan.part * plan.prefetch * slotBytes / machine.bandwidth * 1e6;
-  if (cost.kernels.size() == 1 && plan.held > 0)
-    aheadUs += double(clusters) * plan.part * plan.held * setsOf(plan) * slotBytes / machine.bandwidth * 1e6;
+  if (cost.kernels.size() == 1 && plan.held > 0) {
+    int64_t held = std::min(plan.held, sizes->firstTiles(chosen).canBeHeld) * setsOf(plan);
+    aheadUs += double(clusters) * plan.part * held * slotBytes / machine.bandwidth * 1e6;
+  }
   bool norms = false;
   auto startGroup = [&] {
     for (const OpSizes &op : sizes->getOps())

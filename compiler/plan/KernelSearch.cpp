@@ -84,7 +84,7 @@ void KernelSearch::choosePace(Choices &choices, bool isWeighed, Random *random) 
   const KernelSizes &first = members.front().sizes;
   bool besideFew = isWeighed && members.size() == 1 && fitsBeside(first, choices.front(), *machine, place);
   int64_t mostHeld = first.mostHeld(kernel);
-  int64_t held = besideFew ? std::min(mostHeld, first.tilesBehindRing(choices.front())) : 0;
+  int64_t held = besideFew ? first.tilesToHold(choices.front()) : 0;
   if (given.held >= 0)
     held = given.held;
   int64_t least = besideFew ? 1 : 2;

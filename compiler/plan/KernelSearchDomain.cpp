@@ -444,15 +444,15 @@ bool KernelSearch::checkHeld(const KernelPlan &kernel, Refusal &refusal) const {
   if (given.held <= most)
     return true;
   if (refusal.takes(Refusal::Splits))
-    refusal.add(
-        Refusal::Splits,
-        llvm::formatv("kernel {0} has held = {1} with warps = {2}, ctas_per_sm = {3}, tile_columns = {4} "
-                      "and pdl = {5}; {6}",
-                      index(), given.held, kernel.warps, kernel.ctasPerSm, kernel.tileColumns, kernel.pdl,
-                      most ? llvm::formatv("0 to {0} are possible", most).str()
-                           : "only 0 is possible: it takes pdl 1 or 2, weights times one token as first "
-                             "stream, and registers for a tile more"),
-        placeOf("held"));
+    refusal.add(Refusal::Splits,
+                llvm::formatv(
+                    "kernel {0} has held = {1} with warps = {2}, ctas_per_sm = {3}, tile_columns = {4} "
+                    "and pdl = {5}; {6}",
+                    index(), given.held, kernel.warps, kernel.ctasPerSm, kernel.tileColumns, kernel.pdl,
+                    most ? llvm::formatv("0 to {0} are possible", most).str()
+                         : "only 0 is possible: it takes pdl 1 or 2, as first stream weights times one token "
+                           "that are not summed over items, and registers for a tile more"),
+                placeOf("held"));
   return false;
 }
 

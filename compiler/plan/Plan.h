@@ -59,8 +59,8 @@ struct KernelPlan {
   int64_t inFlight = -1; ///< ring tiles that are copied at a time at most; 0: all; -1: left to the planner
   int64_t prefetch = -1; ///< tiles behind the ring that go to the L2 at the start; -1: left to the planner
   int64_t prefetchLater = -1; ///< likewise of later streams of weights
-  /// Tiles of each set of warps, of the first stream, that are kept in registers before the kernel before it
-  /// has ended; -1: left to the planner.
+  /// Tiles of each set of warps, of the first rows of the first stream, that are kept in registers before the
+  /// kernel before it has ended, at most all but the last; -1: left to the planner.
   int64_t held = -1;
   int64_t joined = -1; ///< 1: runs in the launch of the kernel before it; -1: left to the planner
   bool operator==(const KernelPlan &) const = default;

@@ -221,8 +221,6 @@ static bool splitsRows(const KernelPlan &kernel, const OpChoice &plan) {
   return kernel.part > 1 && plan.split != Split::Columns;
 }
 
-/// Rows of a box: as many, up to 64, as divide the rows of each weight and of each CTA; 0 where that is not
-/// even 8 (compiler/lower/KernelLayout.h).
 /// The operation that streams first, or null.
 static const OpSizes *firstStreamed(ArrayRef<OpSizes> ops) {
   const OpSizes *first = llvm::find_if(
@@ -235,29 +233,37 @@ int64_t KernelSizes::mostHeld(const KernelPlan &plan) const {
   if (!startsEarly(plan) || !first || first->kind != OpSizes::Linear || first->finishes ||
       shape->isOfTokens())
     return 0;
-  // Warps lie on four parts of an SM. ptxas gives a thread registers by eights; a tile has those of its
-  // blocks once more when it is multiplied, and addresses and sums have the others.
+  // Warps lie on four parts of an SM. ptxas gives a thread registers by eights; a tile, of whole boxes, has
+  // those of its blocks once more when it is multiplied, and addresses and sums have the others.
   constexpr int64_t kRegistersPerPart = 65536 / 4, kMostRegisters = 255, kOthers = 40;
   int64_t warps = llvm::divideCeil(plan.warps + 1, 4) * plan.ctasPerSm;
   int64_t registers = std::min(kMostRegisters, kRegistersPerPart / (32 * warps) / 8 * 8);
-  int64_t tile = std::min<int64_t>(plan.tileColumns, llvm::alignTo(first->columns, 16)) / 16 * 4;
-  return std::max<int64_t>(0, (registers - kOthers - tile) / tile);
+  int64_t width = llvm::alignTo(std::min<int64_t>(plan.tileColumns, first->columns), 64);
+  return std::max<int64_t>(0, (registers - kOthers) / (width / 4) - 1);
 }
 
-int64_t KernelSizes::tilesBehindRing(const KernelChoice &choice) const {
+KernelSizes::FirstTiles KernelSizes::firstTiles(const KernelChoice &choice) const {
   const KernelPlan &plan = choice.kernel;
   const OpSizes *first = firstStreamed(ops);
   if (!first || first->kind != OpSizes::Linear)
-    return 0;
+    return {};
   Split split = choice.ops[first - ops.begin()].split;
-  LinearSize size = linear(plan, *first, split);
-  int64_t rows = split == Split::Columns ? size.rows : llvm::divideCeil(size.rows, plan.part);
-  int64_t columns = split == Split::Columns ? llvm::divideCeil(size.columns, plan.part) : size.columns;
-  int64_t tiles =
-      llvm::divideCeil(rows, kSetRows * setsOf(plan)) * llvm::divideCeil(columns, plan.tileColumns);
-  return std::max<int64_t>(0, tiles - plan.ringStages / setsOf(plan));
+  bool byColumns = split == Split::Columns;
+  int64_t rows = llvm::sum_of(streams(plan, *first, split).front()), columns = first->columns;
+  rows = byColumns ? rows : llvm::divideCeil(rows, plan.part);
+  columns = byColumns ? llvm::divideCeil(columns, plan.part) : columns;
+  int64_t across = llvm::divideCeil(columns, plan.tileColumns);
+  return {llvm::divideCeil(rows, kSetRows * setsOf(plan)) * across, across - 1};
 }
 
+int64_t KernelSizes::tilesToHold(const KernelChoice &choice) const {
+  FirstTiles first = firstTiles(choice);
+  int64_t behind = std::max<int64_t>(0, first.all - choice.kernel.ringStages / setsOf(choice.kernel));
+  return std::min({behind, first.canBeHeld, mostHeld(choice.kernel)});
+}
+
+/// Rows of a box: as many, up to 64, as divide the rows of each weight and of each CTA; 0 where that is not
+/// even 8 (compiler/lower/KernelLayout.h).
 int64_t KernelSizes::boxRows(const KernelPlan &kernel, const OpSizes &op, const OpChoice &plan,
                              ArrayRef<int64_t> stacked) const {
   bool split = splitsRows(kernel, plan);

@@ -112,8 +112,14 @@ public:
   /// Tiles of each set of warps that a plan can have `held`: as many as a thread has registers for, of a
   /// kernel that starts early and streams weights times one token first.
   int64_t mostHeld(const KernelPlan &plan) const;
-  /// Those of them that find no room in the ring.
-  int64_t tilesBehindRing(const KernelChoice &choice) const;
+  /// Tiles of each set of the first stream, if that are weights, and those of them that can be held: of its
+  /// first rows, all but the last.
+  struct FirstTiles {
+    int64_t all = 0, canBeHeld = 0;
+  };
+  FirstTiles firstTiles(const KernelChoice &choice) const;
+  /// Those that find no room in the ring, as many as can be held.
+  int64_t tilesToHold(const KernelChoice &choice) const;
   /// Bytes of the smallest tile of all streams; the largest number where nothing is streamed.
   int64_t leastTileBytes(const KernelChoice &choice) const;
   /// Bytes of a ring tile; 0 where nothing is streamed.

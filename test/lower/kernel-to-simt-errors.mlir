@@ -175,7 +175,7 @@ kernel.func @packed_overhang(%x: memref<64xf16>, %q: memref<100x64xf16> {kernel.
 // -----
 
 // Held tiles are for the time in which the kernel before runs.
-// expected-error@+1 {{plan key 'held' needs pdl 1 or 2, and as first stream weights times one token that are not summed over items}}
+// expected-error@+1 {{plan key 'held' needs pdl 1 or 2, and as first stream weights times one token, neither summed over items nor dealt by a work list}}
 kernel.func @held(%x: memref<64xf16>, %w: memref<64x64xf16>, %y: memref<64xf16>) axes() plan(held = 1) {
   %t = kernel.read %x : memref<64xf16> -> !kernel.tile<64xf16>
   %s = kernel.load %w rows [64] : memref<64x64xf16> -> !kernel.stream<64x64xf16>
@@ -195,6 +195,20 @@ kernel.func @held_tokens(%q: memref<64xf16>, %c: !kernel.cache<heads = 1, dim = 
     %o = kernel.attend %t, %kv scale 1.25e-01 : !kernel.tile<64xf16>, <64, f16> -> !kernel.tile<1x66xf32>
     %r, %e = kernel.normalize %o : !kernel.tile<1x66xf32> -> !kernel.tile<64xf16>, !kernel.tile<1xf32>
     kernel.write %r, %y at %h : !kernel.tile<64xf16>, memref<64xf16>
+  }
+  kernel.return
+}
+
+// -----
+
+// Who has which item is not known before the kernel before has ended.
+// expected-error@+1 {{neither summed over items nor dealt by a work list}}
+kernel.func @held_work(%c: !kernel.cache<heads = 1, dim = 64, requests = 2, f16>, %l: memref<2xi32>, %w: memref<64x128xf16>, %x: memref<128xf16>) axes(head = 2 @grid) plan(pdl = 1, held = 1, tile_columns = 64) {
+  %t = kernel.read %x : memref<128xf16> -> !kernel.tile<128xf16>
+  %n = kernel.work_list %c tokens %l bound 64 : !kernel.cache<heads = 1, dim = 64, requests = 2, f16>, memref<2xi32>
+  kernel.for_items %h, %share over head by %n {
+    %s = kernel.load %w rows [64] : memref<64x128xf16> -> !kernel.stream<64x128xf16>
+    %m = kernel.matmul %s, %t slots 1 : !kernel.stream<64x128xf16>, !kernel.tile<128xf16> -> !kernel.tile<64xf32>
   }
   kernel.return
 }

@@ -38,7 +38,7 @@ STALLED = 40  # seconds without a result after which a plan counts as hung
 KEYS = {
     "part": (1, 2, 4, 8, 16), "warps": (4, 8, 16), "ctas_per_sm": (1, 2, 3), "tile_columns": (64, 128, 256, 512),
     "ring_stages": (2, 3, 4, 5, 6, 8, 10, 12, 16), "pdl": (0, 1, 2, 3), "in_flight": (0, 1, 2, 3, 4, 6, 8),
-    "prefetch": (0, 2, 4, 6, 9), "joined": (0, 1), "stacked": (0, 1), "finish": ("ordered", "waiting", "reader"), "chunks": (1, 2, 4, 8, 16, "work"),
+    "prefetch": (0, 2, 4, 6, 9), "held": (0, 1, 2, 4), "joined": (0, 1), "stacked": (0, 1), "finish": ("ordered", "waiting", "reader"), "chunks": (1, 2, 4, 8, 16, "work"),
 }  # fmt: skip
 EXCHANGES = ("push", "async", "bulk", "butterfly")
 
@@ -107,7 +107,7 @@ class Planner:
 def neighbour(plan, rng):
     """A plan with one or two keys changed; maybe not legal."""
     for _ in range(rng.choice((1, 1, 2))):
-        places = list(re.finditer(r"\b(part|warps|ctas_per_sm|tile_columns|ring_stages|in_flight|prefetch|pdl|joined|chunks|gather|reduce|finish|split) = (\w+)", plan))
+        places = list(re.finditer(r"\b(part|warps|ctas_per_sm|tile_columns|ring_stages|in_flight|prefetch|held|pdl|joined|chunks|gather|reduce|finish|split) = (\w+)", plan))
         place = rng.choice(places)
         key, value = place.groups()
         if key == "split":

@@ -144,6 +144,7 @@ private:
                   Ring r);
   int64_t leadingRows(LoadOp load, const MatmulTiling &t);
   Value packedBox(LoadOp load, Value row, Value block);
+  int64_t roomAtStart(const MatmulTiling &t);
   int64_t tilesToPrefetch(const MatmulTiling &t);
   int64_t laterTilesToPrefetch(const MatmulTiling &t, int64_t pieces);
   void prefetchLater(LoadOp load, const MatmulTiling &t, int64_t pieces);
@@ -443,7 +444,6 @@ private:
 
   //===-- LowerFinish.cpp --------------------------------------------------------------===//
   llvm::LogicalResult lowerFinish(FinishOp op);
-
   /// leaf(0) … leaf(n - 1), f32 or vectors of it, by the left-balanced tree.
   Value mergeItems(int64_t n, mlir::Type type, llvm::function_ref<Value(Value)> leaf,
                    llvm::function_ref<Value(Value, Value)> merge);
@@ -534,8 +534,8 @@ private:
   int64_t profile;                      ///< byte offset of the marks in the workspace; -1: none
   llvm::SmallVector<std::string> marks; ///< their names
   llvm::SmallVector<int64_t> markThreads;
-  MatmulOp holder;                     ///< whose first tiles were taken early, or null
-  llvm::SmallVector<Values> heldTiles; ///< their registers
+  MatmulOp holder; ///< whose first tiles `heldTiles` are, in registers; or null
+  llvm::SmallVector<Values> heldTiles;
   bool inLoop = false;
   bool isFirstFeed = true;
   bool oneLane = false; ///< one lane of the producer warp does all
@@ -582,7 +582,6 @@ inline constexpr int64_t kWordsAhead = 4;
 
 /// The type that moves a word of `bytes` bytes.
 mlir::Type wordType(mlir::OpBuilder &b, int64_t bytes);
-
 /// Merges `n` leaves by the left-balanced binary tree.
 template <typename T>
 T mergeTree(int64_t n, llvm::function_ref<T(int64_t)> leaf, llvm::function_ref<T(T, T)> merge,

@@ -352,17 +352,22 @@ Value KernelLowering::packedBox(LoadOp load, Value row, Value block) {
   return b.offset(from, b.add(b.mul(b.wide(b.div(y, 64)), panel), b.wide(inPanel)));
 }
 
-/// How many tiles of each set behind the ring the stream's first rows have to prefetch: what a kernel waits
-/// for at its start is longer than its ring.
+/// Tiles of the first stream that a set has room for before the kernel before has ended.
+int64_t KernelLowering::roomAtStart(const MatmulTiling &t) {
+  return layout.stages / sets + std::min(func.planValue("held", 0), t.wholeTiles());
+}
+
+/// How many tiles of each set behind those the stream's first rows have to prefetch: what a kernel waits for
+/// at its start is longer than its ring.
 int64_t KernelLowering::tilesToPrefetch(const MatmulTiling &t) {
-  int64_t stages = layout.stages / sets, whole = t.columns / (16 * t.tileBlocks);
+  int64_t whole = t.columns / (16 * t.tileBlocks);
   bool fits = oneLane && t.packed && t.boxRows == kSetRows && t.rows >= kSetRows * sets;
   return fits ? std::clamp<int64_t>(func.planValue("prefetch", 0) / sets, 0,
-                                    std::max<int64_t>(0, whole - stages))
+                                    std::max<int64_t>(0, whole - roomAtStart(t)))
               : 0;
 }
 
-/// When the first tile comes that finds no room in the ring, and the kernel before has ended.
+/// When the first tile comes that finds no room, and the kernel before has ended.
 void KernelLowering::prefetchTiles(LoadOp load, const MatmulTiling &t, Value isFirst, Value row,
                                    Value column) {
   b.ifThen(isFirst, [&] {
@@ -434,7 +439,7 @@ void KernelLowering::feedWeights(LoadOp load, MatmulTiling t, int64_t pieces) {
     b.ifThen(b.eq(n, std::max<int64_t>(0, stages - 2)), [&] { prefetchLater(load, t, pieces); });
   };
   auto prefetch = [&, rowOffset = rowOffset, columnOffset = columnOffset](Value firstRow, Value c) {
-    Value isFirst = b.andI(isFirstItem, b.andI(b.eq(firstRow, 0), b.eq(c, stages)));
+    Value isFirst = b.andI(isFirstItem, b.andI(b.eq(firstRow, 0), b.eq(c, roomAtStart(t))));
     prefetchTiles(load, t, isFirst, rowOffset, b.add(columnOffset, b.mul(c, width)));
   };
   // One tile for each set of consumer warps that has rows, then the next columns.

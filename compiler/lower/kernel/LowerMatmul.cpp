@@ -98,9 +98,6 @@ KernelLowering::TileAddress KernelLowering::tileAddress(const MatmulTiling &t) {
   };
 }
 
-/// Chains of multiplications in a slot: blocks 0, 2, … and 1, 3, …, so that one need not wait for the other.
-static int64_t chainsOf(int64_t slotBlocks) { return slotBlocks % 2 ? 1 : 2; }
-
 /// B registers of a tile's blocks. For chain c the token is column c, so two blocks that follow each other
 /// have the same registers. 16-bit activations come by ldmatrix: row c of each 8 x 8 matrix is of chain c,
 /// and nobody looks at what the other rows give.
@@ -109,7 +106,7 @@ SmallVector<KernelLowering::Values> KernelLowering::activationsOfTile(MmaOperand
                                                                       Value firstBlock, int64_t blocks,
                                                                       bool half) {
   SmallVector<Values> all;
-  int64_t chains = chainsOf(t.slotBlocks);
+  int64_t chains = t.chains();
   // A view may begin anywhere in its tile.
   bool aligned = layout.tile(op.getX()) % 16 == 0;
   bool direct = op.getX().getType().getElementType() == mma.type() && !half && aligned;
@@ -161,9 +158,6 @@ KernelLowering::Values KernelLowering::loadTileEarly(MmaOperands &mma, const Til
   return regs;
 }
 
-/// Whole tiles of a row of tiles; the last, whole or not, is not among them.
-static int64_t wholeTiles(const MatmulTiling &t) { return (t.blocks - 1) / t.tileBlocks; }
-
 /// With plan key `held` the first tiles of the first stream are taken into registers while the last kernel
 /// still runs, and the ring gets as many behind them.
 LogicalResult KernelLowering::holdTiles() {
@@ -173,18 +167,20 @@ LogicalResult KernelLowering::holdTiles() {
   Operation *first = nullptr;
   func.walk([&](Operation *op) { first = !first && isa<MatmulOp, AttendOp>(op) ? op : first; });
   auto op = dyn_cast_or_null<MatmulOp>(first);
+  auto loop = op ? op->getParentOfType<ForItemsOp>() : ForItemsOp();
   int64_t pdl = func.planValue("pdl", 0);
-  // What is summed over the items begins with either half of the rows.
-  if (!op || isOfTokens(op.getX().getType()) || streamedFinish(op) || (pdl != 1 && pdl != kStartsWithCache))
-    return func.emitOpError("plan key 'held' needs pdl 1 or 2, and as first stream weights times one token "
-                            "that are not summed over items");
+  // What is summed over the items begins with either half of the rows, and a work list is not known yet.
+  if (!op || isOfTokens(op.getX().getType()) || streamedFinish(op) || (loop && loop.getWork()) ||
+      (pdl != 1 && pdl != kStartsWithCache))
+    return func.emitOpError("plan key 'held' needs pdl 1 or 2, and as first stream weights times one token, "
+                            "neither summed over items nor dealt by a work list");
   StreamType weights = op.getWeights().getType();
   MatmulTiling t = *tilingOf(op.getWeights().getDefiningOp<LoadOp>(), op.getSlots());
   MmaOperands mma(b, weights.getElementType(), op.getX().getType().getElementType());
-  int64_t n = std::min(wanted, wholeTiles(t)), each = 4 * t.tileBlocks;
+  int64_t n = std::min(wanted, t.wholeTiles()), each = 4 * t.tileBlocks;
   // Some sets may have no rows, and some clusters no item.
   Value has = b.lt(b.mul(set, kSetRows), t.rows);
-  if (auto loop = op->getParentOfType<ForItemsOp>()) {
+  if (loop) {
     ItemRange items = itemRange(loop);
     has = b.andI(has, b.lt(items.first, items.end));
   }
@@ -265,7 +261,7 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
   }
 
   TileAddress blockAddress = tileAddress(t);
-  int64_t numChains = chainsOf(t.slotBlocks);
+  int64_t numChains = t.chains();
   auto blocksOfTile = [&](Value firstBlock, int64_t blocks, bool endsRow, Ring r, Accumulators &sums) {
     bool half = endsRow && t.columns % 16; // the last block has 8 columns
     // The activation's registers do not wait for the tile.
@@ -285,7 +281,8 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     multiplyTile(b, mma, t, firstBlock, /*endsRow=*/false, a, bRegs, sums);
   };
 
-  int64_t whole = wholeTiles(t), rest = t.blocks - whole * t.tileBlocks; // the last tile is written out apart
+  int64_t whole = t.wholeTiles(),
+          rest = t.blocks - whole * t.tileBlocks; // the last tile is written out apart
   int64_t numHeld = holder == op ? static_cast<int64_t>(heldTiles.size()) : 0;
   FinishOp finish = streamedFinish(op);
   bool inPieces = finish && !finish.getFinishers();

@@ -232,7 +232,7 @@ LogicalResult KernelLowering::lowerTokenMatmul(MatmulOp op) {
       x = b.offset(x, b.mul(coordinate(s.getAxis().getValue()), columns * 2));
   }
   TokenFactor factor(b, mma, x, lane, xType.getShape()[0], layout.rowStride(op.getX()));
-  int64_t numTiles = factor.numTiles(), numChains = t.slotBlocks % 2 ? 1 : 2; // as in LowerMatmul.cpp
+  int64_t numTiles = factor.numTiles(), numChains = t.chains();
 
   TileAddress blockAddress = tileAddress(t);
   auto push = [&](TokenSums &sums, Value block) { sums.push(b, b.div(block, t.slotBlocks)); };
