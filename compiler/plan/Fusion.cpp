@@ -456,7 +456,13 @@ struct Dealer {
 };
 } // namespace
 
-FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64_t> pinned, int *exitCode) {
+FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64_t> pinned, int *exitCode,
+                            const Plan *given) {
+  auto isPinned = [&](size_t index) { return index < pinned.size() && pinned[index] >= 0; };
+  // Where the plan pins an operation, or else the operation.
+  auto whereOf = [&](Operation *op) {
+    return given ? given->locate(given->places.find(opLabel(op), "kernel"), op->getLoc()) : op->getLoc();
+  };
   auto fails = [&](int code) {
     if (exitCode)
       *exitCode = code;
@@ -468,13 +474,14 @@ FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64
   for (auto [index, op] : llvm::enumerate(kernelOps(graph))) {
     int64_t first = std::max(floor, dealer.earliest(op)), kernel = first;
     std::string why;
-    if (index < pinned.size() && pinned[index] >= 0) {
+    if (isPinned(index)) {
       kernel = pinned[index];
       if (kernel < first)
-        return op->emitError("the plan puts ")
+        return emitError(whereOf(op), "the plan puts ")
                << opLabel(op) << " into kernel " << kernel << "; its operands are made in kernel " << first;
       if (!dealer.fits(kernel, op, why))
-        return op->emitError("the plan puts ") << opLabel(op) << " into kernel " << kernel << ", but " << why;
+        return emitError(whereOf(op), "the plan puts ")
+               << opLabel(op) << " into kernel " << kernel << ", but " << why;
     } else {
       while (!dealer.fits(kernel, op, why)) {
         if (kernel >= (int64_t)dealer.kernels.size()) {
@@ -489,10 +496,18 @@ FailureOr<Fusion> cfc::fuse(GraphOp graph, ArrayRef<size_t> cuts, ArrayRef<int64
     if (llvm::is_contained(cuts, index))
       floor = dealer.kernels.size();
   }
-  for (auto [kernel, ops] : llvm::enumerate(dealer.kernels))
-    if (ops.empty())
-      return graph.emitError("the plan has no operation in kernel ")
-             << kernel << "; kernels are numbered from 0 without gaps";
+  for (auto [kernel, ops] : llvm::enumerate(dealer.kernels)) {
+    if (!ops.empty())
+      continue;
+    Location where = graph.getLoc(); // of the first operation behind the gap
+    for (auto [index, op] : llvm::enumerate(kernelOps(graph)))
+      if (isPinned(index) && pinned[index] > static_cast<int64_t>(kernel)) {
+        where = given ? whereOf(op) : where;
+        break;
+      }
+    return emitError(where, "the plan has no operation in kernel ")
+           << kernel << "; kernels are numbered from 0 without gaps";
+  }
   return fusion;
 }
 

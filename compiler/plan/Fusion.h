@@ -135,10 +135,11 @@ struct Fusion {
 
 /// As few kernels as possible. No operation after one in `cuts` (indices in kernelOps) joins a kernel of the
 /// operations up to it. A value of `pinned` that is not -1 is an operation's kernel.
-/// On failure a diagnostic is emitted at the operation that does not fit, and `exitCode`, if not null, is 2
-/// where what is pinned contradicts itself or the graph, else 3.
+/// On failure a diagnostic is emitted at the operation that does not fit, or where the plan `given` pins it,
+/// and `exitCode`, if not null, is 2 where what is pinned contradicts itself or the graph, else 3.
 mlir::FailureOr<Fusion> fuse(attn::GraphOp graph, llvm::ArrayRef<size_t> cuts = {},
-                             llvm::ArrayRef<int64_t> pinned = {}, int *exitCode = nullptr);
+                             llvm::ArrayRef<int64_t> pinned = {}, int *exitCode = nullptr,
+                             const Plan *given = nullptr);
 
 /// The shapes of a fusion's kernels, in launch order.
 mlir::FailureOr<std::vector<KernelShape>> shapeKernels(attn::GraphOp graph, const Fusion &fusion);

@@ -246,7 +246,8 @@ std::optional<Plan> Planner::search(const Fusion &fusion, ArrayRef<KernelShape> 
 }
 
 FailureOr<Plan> Planner::plan(ArrayRef<size_t> cuts) {
-  FailureOr<Fusion> fusion = fuse(graph, cuts, pinned(), &exitCode);
+  FailureOr<Fusion> fusion =
+      fuse(graph, cuts, pinned(), &exitCode, options.given ? &*options.given : nullptr);
   if (failed(fusion))
     return failure();
   exitCode = kExitCannotRun;

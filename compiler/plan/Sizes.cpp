@@ -253,7 +253,8 @@ KernelSizes::FirstTiles KernelSizes::firstTiles(const KernelChoice &choice) cons
   rows = byColumns ? rows : llvm::divideCeil(rows, plan.part);
   columns = byColumns ? llvm::divideCeil(columns, plan.part) : columns;
   int64_t across = llvm::divideCeil(columns, plan.tileColumns);
-  return {llvm::divideCeil(rows, kSetRows * setsOf(plan)) * across, across - 1};
+  int64_t down = llvm::divideCeil(rows, kSetRows * setsOf(plan));
+  return {down * across, across - 1};
 }
 
 int64_t KernelSizes::tilesToHold(const KernelChoice &choice) const {

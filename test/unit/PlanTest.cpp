@@ -246,6 +246,8 @@ TEST_CASE("what is wrong with a plan is said where the plan says it") {
            std::pair("op linear(%y): finish = atomic", "given:2:25"),
            std::pair("op linear(%y): finish = ordered, split = rows", "given:2:42"),
            std::pair("op linear(%z): finish = ordered", "given:2:4"),
+           std::pair("op rms_norm(%n): kernel = 1\nop linear(%q, %k, %v): kernel = 0", "given:3:33"),
+           std::pair("op linear(%y): kernel = 0\nop add(%z): kernel = 2", "given:3:22"),
        }) {
     bool takesCut = place[6] > '3';
     CHECK(!planned.given((takesCut ? cut : "") + lines));
