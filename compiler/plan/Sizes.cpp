@@ -247,11 +247,10 @@ KernelSizes::FirstTiles KernelSizes::firstTiles(const KernelChoice &choice) cons
   const OpSizes *first = firstStreamed(ops);
   if (!first || first->kind != OpSizes::Linear)
     return {};
-  Split split = choice.ops[first - ops.begin()].split;
-  bool byColumns = split == Split::Columns;
-  int64_t rows = llvm::sum_of(streams(plan, *first, split).front()), columns = first->columns;
-  rows = byColumns ? rows : llvm::divideCeil(rows, plan.part);
-  columns = byColumns ? llvm::divideCeil(columns, plan.part) : columns;
+  const OpChoice &chosen = choice.ops[first - ops.begin()];
+  int64_t rows = llvm::sum_of(streams(plan, *first, chosen.split).front()), columns = first->columns;
+  int64_t &split = splitsRows(plan, chosen) ? rows : columns;
+  split = llvm::divideCeil(split, plan.part);
   int64_t across = llvm::divideCeil(columns, plan.tileColumns);
   int64_t down = llvm::divideCeil(rows, kSetRows * setsOf(plan));
   return {down * across, across - 1};

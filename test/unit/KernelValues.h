@@ -19,6 +19,14 @@ inline std::vector<double> randomValues(size_t n, double scale, uint64_t seed, E
   return values;
 }
 
+/// w [rows, n] times x [n], in double.
+inline std::vector<double> product(const std::vector<double> &w, const std::vector<double> &x) {
+  std::vector<double> y(w.size() / x.size());
+  for (size_t i = 0; i < w.size(); ++i)
+    y[i / x.size()] += w[i] * x[i % x.size()];
+  return y;
+}
+
 /// One query head attends to `tokens` tokens, in double: score(t) of each, and value(t)[i] for i of [0, dim)
 /// of its value. Adds the result to `out` [dim]; gives the lse.
 template <typename Score, typename Value>

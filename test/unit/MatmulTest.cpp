@@ -53,13 +53,6 @@ ElementKind kindOf(const std::string &type) {
   return type == "f32" ? ElementKind::F32 : type == "bf16" ? ElementKind::BF16 : ElementKind::F16;
 }
 
-std::vector<double> product(const std::vector<double> &w, const std::vector<double> &x) {
-  std::vector<double> y(w.size() / x.size());
-  for (size_t i = 0; i < w.size(); ++i)
-    y[i / x.size()] += w[i] * x[i % x.size()];
-  return y;
-}
-
 /// Launches with `seed` and gives the bytes of y.
 std::vector<uint8_t> launched(KernelRun &run, uint64_t seed) {
   auto report = run.launch(seed);

@@ -37,9 +37,7 @@ std::vector<emu::Report> caught(const Mutation &mutate) {
   auto w = randomValues(kRows * kColumns, 0.1, 3, ElementKind::F16);
   run.set("x", x);
   run.set("w", w);
-  std::vector<double> want(kRows);
-  for (int i = 0; i < kRows * kColumns; ++i)
-    want[i / kColumns] += w[i] * x[i % kColumns];
+  std::vector<double> want = product(w, x);
   std::vector<emu::Report> reports;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     emu::Report report = run.launch(seed);

@@ -281,8 +281,8 @@ LogicalResult KernelLowering::lowerMatmul(MatmulOp op) {
     multiplyTile(b, mma, t, firstBlock, /*endsRow=*/false, a, bRegs, sums);
   };
 
-  int64_t whole = t.wholeTiles(),
-          rest = t.blocks - whole * t.tileBlocks; // the last tile is written out apart
+  // The last tile ends the row, so it is written out apart.
+  int64_t whole = t.wholeTiles(), rest = t.blocks - whole * t.tileBlocks;
   int64_t numHeld = holder == op ? static_cast<int64_t>(heldTiles.size()) : 0;
   FinishOp finish = streamedFinish(op);
   bool inPieces = finish && !finish.getFinishers();

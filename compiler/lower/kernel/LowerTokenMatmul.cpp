@@ -290,12 +290,8 @@ LogicalResult KernelLowering::lowerTokenMatmul(MatmulOp op) {
     return total;
   };
 
-  int64_t whole = t.columns / (t.tileBlocks * 16);
-  int64_t rest = llvm::divideCeil(t.columns - whole * t.tileBlocks * 16, 16);
-  if (!rest) { // the last tile ends the row, so it is written out apart
-    rest = t.tileBlocks;
-    --whole;
-  }
+  // The last tile ends the row, so it is written out apart.
+  int64_t whole = t.wholeTiles(), rest = t.blocks - whole * t.tileBlocks;
   auto rowsOfSet = [&](Value firstRow, ValueRange outer) -> Values {
     TokenSums sums(b, numTiles, numChains, t.slots);
     Values inits = {outer[0], outer[1]};
